@@ -1,0 +1,176 @@
+"""The one decision. Pure: no clock, no socket, no file.
+
+    decide(persona, target)      may this name and port be reached at all?
+    vet(candidates, rule, …)     of the addresses it resolved to, which may be dialled?
+
+Judgement, in order: addresses that no rule can allow; the deny list; the allow list; not listed.
+Among allow rules the most specific pattern that grants the port speaks: an exact host before a
+wildcard, a longer wildcard before a shorter one, and of rules for the same pattern those that look at
+requests first, then the earlier line. Denial needs no such order: any deny rule that matches wins.
+
+Matching is a lookup, not a walk over rules. Each pattern has one entry with its answer per port made
+in advance, so a decision is a dictionary look-up per label of the name, however many rules there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from egress.addresses import Kind, classify
+from egress.model import Candidate, Decision, Host, Target, Verdict, Vetted
+from egress.names import as_address
+from egress.refusals import Reason, Refused
+from egress.rules import Rule
+
+_NOT_LISTED = Decision(Verdict.DENY, Reason.NOT_LISTED)
+_LITERAL = Decision(Verdict.DENY, Reason.ADDRESS_LITERAL)
+_METADATA = Decision(Verdict.DENY, Reason.METADATA_ADDRESS)
+
+
+class Entry(NamedTuple):
+    """What one pattern answers: per port, and for any other port (None: it has no opinion)."""
+
+    ports: Mapping[int, Decision]
+    other: Decision | None
+
+
+class Index:
+    """Entries by the host of their pattern: for that host, and for all names below it."""
+
+    __slots__ = ("below", "exact")
+
+    def __init__(self, exact: Mapping[str, Entry], below: Mapping[str, Entry]) -> None:
+        self.exact = exact
+        self.below = below
+
+    def find(self, host: str) -> Iterator[Entry]:
+        """The entries that speak for a host, the most specific first."""
+        entry = self.exact.get(host)
+        if entry is not None:
+            yield entry
+        below = self.below
+        dot = host.find(".") if below else -1
+        while dot >= 0:
+            entry = below.get(host[dot + 1 :])
+            if entry is not None:
+                yield entry
+            dot = host.find(".", dot + 1)
+
+
+class Persona:
+    """A named set of rules, indexed for asking."""
+
+    __slots__ = ("_allow", "_deny", "allow", "deny", "description", "env", "name")
+
+    def __init__(
+        self,
+        name: str,
+        allow: Iterable[Rule] = (),
+        deny: Iterable[Rule] = (),
+        description: str = "",
+        env: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.env = env
+        self.allow = tuple(allow)
+        self.deny = tuple(deny)
+        self._allow = _index(self.allow, Verdict.ALLOW)
+        self._deny = _index(self.deny, Verdict.DENY)
+
+    def decide(self, target: Target) -> Decision:
+        host, port = target
+        literal = as_address(host)
+        if literal is not None and not classify(host).opt_in:
+            return _METADATA
+        for entry in self._deny.find(host):
+            if denial := entry.ports.get(port, entry.other):
+                return denial
+        refusal = _NOT_LISTED if literal is None else _LITERAL
+        for entry in self._allow.find(host):
+            if permit := entry.ports.get(port):
+                return permit
+            if refusal.rule is None and entry.other is not None:
+                refusal = entry.other
+        return refusal
+
+    @property
+    def needs_inspection(self) -> Rule | None:
+        """The first rule that cannot be enforced without looking into requests."""
+        return next((rule for rule in self.allow if rule.needs_inspection), None)
+
+
+class Fixed(NamedTuple):
+    """An address given by `hosts:`; the port, where given, replaces the one asked for."""
+
+    ip: str
+    port: int | None = None
+
+
+class Policy(NamedTuple):
+    """Everything the files say, at one moment."""
+
+    personas: Mapping[str, Persona]
+    hosts: Mapping[Host, Fixed] = {}
+
+
+class Listeners(NamedTuple):
+    """Where the gate itself listens: exact addresses, and ports bound on every address."""
+
+    exact: frozenset[tuple[str, int]] = frozenset()
+    wildcard: frozenset[int] = frozenset()
+
+    def has(self, candidate: Candidate) -> bool:
+        ip, port, own = candidate
+        return (ip, port) in self.exact or (port in self.wildcard and (own or classify(ip) is Kind.LOOPBACK))
+
+
+def vet(candidates: Iterable[Candidate], rule: Rule, listeners: Listeners) -> Vetted:
+    """Keep the addresses that the rule may lead to; if none is left, the first refusal is the answer."""
+    kept, refusals = [], []
+    for candidate in candidates:
+        refusal = _objection(candidate, rule, listeners)
+        if refusal is None:
+            kept.append(candidate)
+        else:
+            refusals.append(refusal)
+    if not kept:
+        raise refusals[0] if refusals else Refused(Reason.UNRESOLVED, "no address")
+    return Vetted(tuple(kept))
+
+
+def _objection(candidate: Candidate, rule: Rule, listeners: Listeners) -> Refused | None:
+    kind = classify(candidate.ip)
+    if not kind.opt_in:
+        return Refused(Reason.METADATA_ADDRESS, f"{candidate.ip} is {kind.words}")
+    if listeners.has(candidate):
+        return Refused(Reason.OWN_LISTENER, f"{candidate.ip} port {candidate.port} is the gate's own listener")
+    if rule.private or (kind is Kind.PUBLIC and not candidate.own):
+        return None
+    words = "an address of this host" if candidate.own else kind.words
+    return Refused(Reason.RESOLVED_PRIVATE, f"{candidate.ip} is {words}")
+
+
+def _index(rules: tuple[Rule, ...], verdict: Verdict) -> Index:
+    exact: dict[str, list[Rule]] = {}
+    below: dict[str, list[Rule]] = {}
+    for rule in rules:
+        (below if rule.pattern.below else exact).setdefault(rule.pattern.host, []).append(rule)
+    return Index(
+        {host: _entry(group, verdict) for host, group in exact.items()},
+        {host: _entry(group, verdict) for host, group in below.items()},
+    )
+
+
+def _entry(rules: list[Rule], verdict: Verdict) -> Entry:
+    reason = Reason.LISTED if verdict is Verdict.ALLOW else Reason.DENIED
+    ports: dict[int, Decision] = {}
+    for rule in sorted(rules, key=lambda rule: not rule.needs_inspection):
+        answer = Decision(verdict, reason, rule)
+        for port in rule.ports:
+            ports.setdefault(port, answer)
+    if verdict is Verdict.ALLOW:
+        return Entry(ports, Decision(Verdict.DENY, Reason.PORT_NOT_LISTED, rules[0]))
+    everywhere = next((rule for rule in rules if rule.all_ports), None)
+    return Entry(ports, everywhere and Decision(verdict, reason, everywhere))

@@ -1,0 +1,103 @@
+"""A rule: one host or everything below one, the ports it grants, and what is expected there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from egress.model import Host, Source, Target
+from egress.names import Malformed, as_address, parse_port, split_authority
+
+DEFAULT_PORTS = frozenset({443, 80})
+TLS_PORT = 443
+NOWHERE = Source("", 0)
+
+
+class Pattern(NamedTuple):
+    """`example.com`: that host alone. `*.example.com`: every name below it, never itself."""
+
+    host: Host
+    below: bool = False
+
+    def __str__(self) -> str:
+        return f"*.{self.host}" if self.below else self.host
+
+    def matches(self, host: Host) -> bool:
+        return host.endswith(f".{self.host}") if self.below else host == self.host
+
+
+class Secret(NamedTuple):
+    """A credential put in on the host side; the sandbox sees a placeholder."""
+
+    env: str
+    header: str
+    format: str = "{}"
+
+
+class Requests(NamedTuple):
+    """What a rule says about single requests. Any of it needs inspection."""
+
+    methods: frozenset[str] = frozenset()
+    paths: tuple[str, ...] = ()
+    secret: Secret | None = None
+    inspect: bool = False
+
+
+class Rule(NamedTuple):
+    pattern: Pattern
+    ports: frozenset[int] = DEFAULT_PORTS
+    tls: bool | None = None
+    private: bool = False
+    requests: Requests | None = None
+    source: Source = NOWHERE
+    all_ports: bool = False  # only in a deny list: the host, whatever the port
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.pattern}"
+
+    @property
+    def needs_inspection(self) -> bool:
+        return self.requests is not None
+
+    def expects_tls(self, port: int) -> bool:
+        return port == TLS_PORT if self.tls is None else self.tls
+
+
+def parse_pattern(text: str) -> tuple[Pattern, int | None]:
+    """`host`, `*.host`, `host:port`, `*.host:port`, `[v6]:port`; anything else says what to write."""
+    _reject_what_people_try(text)
+    below = text.startswith("*.")
+    host, port = split_authority(text[2:] if below else text)
+    if below and as_address(host):
+        raise Malformed(f"{text!r}: an address has nothing below it; write {host}")
+    return Pattern(host, below), None if port is None else parse_port(port)
+
+
+def _reject_what_people_try(text: str) -> None:
+    if not text or text != text.strip() or any(c.isspace() for c in text):
+        raise Malformed(f"{text!r}: a rule is a host without blanks, such as example.com")
+    if "://" in text:
+        host = text.split("://", 1)[1].split("/", 1)[0]
+        raise Malformed(f"{text!r} is a URL; write only its host: {host or 'example.com'}")
+    if "/" in text:
+        host = text.split("/", 1)[0]
+        raise Malformed(f"{text!r} has a path; write {host or 'example.com'}, or a mapping with `paths:`")
+    if text == "*":
+        raise Malformed("'*' would allow everything; list the hosts, such as example.com or *.example.com")
+    if "*" in text.removeprefix("*."):
+        raise Malformed(f"{text!r}: a star stands only in front of a whole name, as in *.example.com")
+
+
+def parse_target(text: str, default_port: int = TLS_PORT) -> Target:
+    """What a person types to ask about: `github.com`, `github.com:22` or a URL."""
+    scheme, slashes, rest = text.partition("://")
+    if slashes:
+        default_port = {"http": 80, "ws": 80, "ssh": 22, "git": 9418, "ftp": 21}.get(scheme.lower(), default_port)
+        text = rest.split("/", 1)[0].split("?", 1)[0].split("#", 1)[0].rpartition("@")[2]
+    host, port = split_authority(text)
+    return Target(host, default_port if port is None else parse_port(port))
+
+
+def parse_rule(text: str, source: Source = NOWHERE) -> Rule:
+    """A rule written as one word."""
+    pattern, port = parse_pattern(text)
+    return Rule(pattern, DEFAULT_PORTS if port is None else frozenset({port}), source=source)
