@@ -118,9 +118,13 @@ TABLE: dict[Reason, Row] = {
 
 
 class Refused(Exception):
-    """Raised in one layer, told to the client and to the log in another. `detail` is for people."""
+    """Raised in one layer, told to the client and to the log in another.
 
-    def __init__(self, reason: Reason, detail: str = "") -> None:
+    `detail` is for people; `asked` is what the client wrote, where it never became a target.
+    """
+
+    def __init__(self, reason: Reason, detail: str = "", asked: str = "") -> None:
         super().__init__(detail or reason.value)
         self.reason = reason
         self.detail = detail
+        self.asked = asked

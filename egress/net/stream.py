@@ -1,0 +1,122 @@
+"""A connected socket with a read buffer and a deadline.
+
+Plain non-blocking sockets rather than asyncio's transports: the bytes must be ours to splice, a
+back-pressured peer must simply not be read, and a refused one must be closable with nothing in
+flight. Each wait costs one reader registration and no task; a deadline is one timer for a whole phase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+
+from egress.limits import LIMITS
+from egress.wire.handshake import Handshake, T
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Closed(ConnectionError):
+    """The peer went away in the middle of something."""
+
+
+class Stream:
+    __slots__ = ("_expired", "_loop", "_timer", "_waiter", "buffer", "sock")
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self.sock = sock
+        self.buffer = bytearray()
+        self._loop = loop
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._expired = False
+
+    async def fill(self) -> int:
+        """Append what the peer sends next to the buffer; 0 is its end of sending."""
+        while True:
+            try:
+                data = self.sock.recv(LIMITS.read)
+            except BlockingIOError:
+                await self._wait(self._loop.add_reader, self._loop.remove_reader)
+            else:
+                self.buffer += data
+                return len(data)
+
+    async def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of it, waiting for the peer to take it."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self.sock.send(view) :]
+            except BlockingIOError:
+                await self._wait(self._loop.add_writer, self._loop.remove_writer)
+
+    async def run(self, handshake: Handshake[T]) -> T:
+        """Drive a sans-IO handshake over this socket to its value."""
+        try:
+            while True:
+                answer = next(handshake)
+                if answer:
+                    await self.send(answer)
+                if not await self.fill():
+                    raise Closed("the peer closed the connection in the middle of a handshake")
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]  # StopIteration does not carry T
+
+    def expire_in(self, seconds: float | None) -> None:
+        """From `seconds` on, every wait raises TimeoutError; None takes the deadline away."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self._expire)
+
+    def finish_sending(self) -> None:
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it is gone already, and the reader will find that out
+
+    def close(self) -> None:
+        self._forget(Closed("closed"))
+        self.sock.close()
+
+    def abort(self) -> None:
+        """Close with a reset, so that the peer cannot take a cut stream for a whole one."""
+        try:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        except OSError:
+            pass
+        self.close()
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._wake(TimeoutError("deadline"))
+
+    def _forget(self, error: Exception) -> None:
+        self.expire_in(None)
+        if self.sock.fileno() >= 0:
+            self._loop.remove_reader(self.sock.fileno())
+            self._loop.remove_writer(self.sock.fileno())
+        self._wake(error)
+
+    def _wake(self, error: Exception) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
+    async def _wait(self, watch: Callable[..., None], unwatch: Callable[[int], object]) -> None:
+        if self._expired:
+            raise TimeoutError("deadline")
+        waiter = self._waiter = self._loop.create_future()
+        watch(self.sock.fileno(), _done, waiter)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            if self.sock.fileno() >= 0:
+                unwatch(self.sock.fileno())
+
+
+def _done(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
