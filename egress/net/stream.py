@@ -8,6 +8,7 @@ flight. Each wait costs one reader registration and no task; a deadline is one t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import Callable
@@ -72,10 +73,8 @@ class Stream:
         self._timer = None if seconds is None else self._loop.call_later(seconds, self._expire)
 
     def finish_sending(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it is gone already, and the reader will find that out
             self.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # it is gone already, and the reader will find that out
 
     def close(self) -> None:
         self._forget(Closed("closed"))
@@ -83,10 +82,8 @@ class Stream:
 
     def abort(self) -> None:
         """Close with a reset, so that the peer cannot take a cut stream for a whole one."""
-        try:
+        with contextlib.suppress(OSError):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        except OSError:
-            pass
         self.close()
 
     def _expire(self) -> None:
