@@ -111,9 +111,8 @@ def _embedded(address: IPv6Address) -> Iterator[IPv4Address]:
     if high96 in (0, 0xFFFF, 0xFFFF_0000, 0x0064_FF9B << 64):  # compatible, mapped, translated, NAT64
         if bits > 1:  # `::` and `::1` are what they are
             yield low
-    elif bits >> 80 == 0x0064_FF9B_0001:  # NAT64, local use: RFC 6052 puts the address at 48 or at the end
-        yield low
-        yield IPv4Address((bits >> 64 & 0xFFFF) << 16 | bits >> 40 & 0xFFFF)
+    elif bits >> 80 == 0x0064_FF9B_0001:  # NAT64, local use
+        yield from map(IPv4Address, _local_nat64(bits))
     elif bits >> 112 == 0x2002:  # 6to4
         yield IPv4Address(bits >> 80 & 0xFFFFFFFF)
     elif bits >> 96 == 0x2001_0000:  # Teredo: the server, and the client with its bits flipped
@@ -121,6 +120,20 @@ def _embedded(address: IPv6Address) -> Iterator[IPv4Address]:
         yield IPv4Address(~bits & 0xFFFFFFFF)
     if (bits >> 32) & 0xFCFF_FFFF == 0x0000_5EFE:  # ISATAP, whatever the prefix
         yield low
+
+
+def _local_nat64(bits: int) -> Iterator[int]:
+    """RFC 6052 section 2.2: the address stands at bit 48, 56, 64 or 96 and leaves out the octet at 64.
+
+    Which of them the operator chose cannot be seen, so all count, but where there are only zeros.
+    """
+    places = (
+        (bits >> 64 & 0xFFFF) << 16 | bits >> 40 & 0xFFFF,
+        (bits >> 64 & 0xFF) << 24 | bits >> 32 & 0xFFFFFF,
+        bits >> 24 & 0xFFFFFFFF,
+        bits & 0xFFFFFFFF,
+    )
+    return (place for place in places if place >> 24)
 
 
 def _lookup(address: Address) -> Kind:

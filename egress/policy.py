@@ -15,9 +15,10 @@ in advance, so a decision is a dictionary look-up per label of the name, however
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address
 from typing import NamedTuple
 
-from egress.addresses import Kind, classify
+from egress.addresses import Kind, classify, readings
 from egress.model import Candidate, Decision, Host, Target, Verdict, Vetted
 from egress.names import as_address
 from egress.refusals import Reason, Refused
@@ -123,7 +124,10 @@ class Listeners(NamedTuple):
 
     def has(self, candidate: Candidate) -> bool:
         ip, port, own = candidate
-        return (ip, port) in self.exact or (port in self.wildcard and (own or classify(ip) is Kind.LOOPBACK))
+        if port in self.wildcard and (own or classify(ip) is Kind.LOOPBACK):
+            return True
+        forms = map(str, readings(ip_address(ip))) if ":" in ip else (ip,)  # ::ffff:127.0.0.1 is 127.0.0.1
+        return any((form, port) in self.exact for form in forms)
 
 
 def vet(candidates: Iterable[Candidate], rule: Rule, listeners: Listeners) -> Vetted:

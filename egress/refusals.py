@@ -7,7 +7,10 @@ SOCKS reply and the DNS answer all come from its row.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from egress.rules import Rule
 
 
 class Reason(StrEnum):
@@ -50,6 +53,11 @@ class Reason(StrEnum):
     BAD_RESPONSE = "bad_response"
     # an open tunnel that a policy edit closed
     REVOKED = "revoked"
+
+    @property
+    def is_failure(self) -> bool:
+        """Policy had said yes; the world said no."""
+        return self in (Reason.UNRESOLVED, Reason.UNREACHABLE, Reason.BAD_RESPONSE)
 
 
 class Row(NamedTuple):
@@ -120,7 +128,8 @@ TABLE: dict[Reason, Row] = {
 class Refused(Exception):
     """Raised in one layer, told to the client and to the log in another.
 
-    `detail` is for people; `asked` is what the client wrote, where it never became a target.
+    `detail` is for people; `asked` is what the client wrote, where it never became a target. Whoever
+    puts it on record says so (`logged`) and by which rule; whoever tells the client, too (`told`).
     """
 
     def __init__(self, reason: Reason, detail: str = "", asked: str = "") -> None:
@@ -128,3 +137,5 @@ class Refused(Exception):
         self.reason = reason
         self.detail = detail
         self.asked = asked
+        self.rule: Rule | None = None
+        self.logged = self.told = False

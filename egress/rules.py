@@ -49,7 +49,7 @@ class Rule(NamedTuple):
     private: bool = False
     requests: Requests | None = None
     source: Source = NOWHERE
-    all_ports: bool = False  # only in a deny list: the host, whatever the port
+    all_ports: bool = False  # no port was written: an allow list reads `ports`, a deny list every port
 
     def __str__(self) -> str:
         return f"{self.source} {self.pattern}"
@@ -73,7 +73,7 @@ def parse_pattern(text: str) -> tuple[Pattern, int | None]:
 
 
 def _reject_what_people_try(text: str) -> None:
-    if not text or text != text.strip() or any(c.isspace() for c in text):
+    if text.split() != [text]:
         raise Malformed(f"{text!r}: a rule is a host without blanks, such as example.com")
     if "://" in text:
         host = text.split("://", 1)[1].split("/", 1)[0]
@@ -100,4 +100,5 @@ def parse_target(text: str, default_port: int = TLS_PORT) -> Target:
 def parse_rule(text: str, source: Source = NOWHERE) -> Rule:
     """A rule written as one word."""
     pattern, port = parse_pattern(text)
-    return Rule(pattern, DEFAULT_PORTS if port is None else frozenset({port}), source=source)
+    ports = DEFAULT_PORTS if port is None else frozenset({port})
+    return Rule(pattern, ports, source=source, all_ports=port is None)

@@ -11,12 +11,12 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Callable
 
 from egress.limits import LIMITS
 from egress.wire.handshake import Handshake, T
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_PARTING, _PARTING_READS = 2.0, 64
 
 
 class Closed(ConnectionError):
@@ -24,13 +24,14 @@ class Closed(ConnectionError):
 
 
 class Stream:
-    __slots__ = ("_expired", "_loop", "_timer", "_waiter", "buffer", "sock")
+    __slots__ = ("_expired", "_loop", "_reading", "_timer", "_writing", "buffer", "sock")
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self.sock = sock
         self.buffer = bytearray()
         self._loop = loop
-        self._waiter: asyncio.Future[None] | None = None
+        self._reading: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._expired = False
 
@@ -40,7 +41,7 @@ class Stream:
             try:
                 data = self.sock.recv(LIMITS.read)
             except BlockingIOError:
-                await self._wait(self._loop.add_reader, self._loop.remove_reader)
+                await self._readable()
             else:
                 self.buffer += data
                 return len(data)
@@ -52,7 +53,7 @@ class Stream:
             try:
                 view = view[self.sock.send(view) :]
             except BlockingIOError:
-                await self._wait(self._loop.add_writer, self._loop.remove_writer)
+                await self._writable()
 
     async def run(self, handshake: Handshake[T]) -> T:
         """Drive a sans-IO handshake over this socket to its value."""
@@ -70,11 +71,23 @@ class Stream:
         """From `seconds` on, every wait raises TimeoutError; None takes the deadline away."""
         if self._timer is not None:
             self._timer.cancel()
+        self._expired = False
         self._timer = None if seconds is None else self._loop.call_later(seconds, self._expire)
 
     def finish_sending(self) -> None:
         with contextlib.suppress(OSError):  # it is gone already, and the reader will find that out
             self.sock.shutdown(socket.SHUT_WR)
+
+    async def part(self) -> None:
+        """Close so that the last words arrive: a close with unread input would reset the connection."""
+        self.finish_sending()
+        self.expire_in(_PARTING)
+        with contextlib.suppress(OSError):
+            for _ in range(_PARTING_READS):
+                self.buffer.clear()
+                if not await self.fill():
+                    break
+        self.close()
 
     def close(self) -> None:
         self._forget(Closed("closed"))
@@ -98,20 +111,36 @@ class Stream:
         self._wake(error)
 
     def _wake(self, error: Exception) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(error)
+        for waiter in (self._reading, self._writing):
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(error)
 
-    async def _wait(self, watch: Callable[..., None], unwatch: Callable[[int], object]) -> None:
-        if self._expired:
-            raise TimeoutError("deadline")
-        waiter = self._waiter = self._loop.create_future()
-        watch(self.sock.fileno(), _done, waiter)
+    async def _readable(self) -> None:
+        self._reading = waiter = self._waiter()
+        fd = self.sock.fileno()
+        self._loop.add_reader(fd, _done, waiter)
         try:
             await waiter
         finally:
-            self._waiter = None
-            if self.sock.fileno() >= 0:
-                unwatch(self.sock.fileno())
+            self._reading = None
+            if self.sock.fileno() == fd:  # not closed meanwhile: the number may be another's by now
+                self._loop.remove_reader(fd)
+
+    async def _writable(self) -> None:
+        self._writing = waiter = self._waiter()
+        fd = self.sock.fileno()
+        self._loop.add_writer(fd, _done, waiter)
+        try:
+            await waiter
+        finally:
+            self._writing = None
+            if self.sock.fileno() == fd:
+                self._loop.remove_writer(fd)
+
+    def _waiter(self) -> asyncio.Future[None]:
+        if self._expired:
+            raise TimeoutError("deadline")
+        return self._loop.create_future()
 
 
 def _done(waiter: asyncio.Future[None]) -> None:

@@ -1,0 +1,228 @@
+"""The audit trail: JSON Lines, appended one write(2) per record.
+
+Nothing passes unlogged: an allow that cannot be written is refused instead (`audit_unavailable`).
+Records about what is already over (ends, denials) cannot be refused; while the log is unavailable they
+wait in a bounded queue and are written first when it is back, so an outage shortens the log only if
+it outlasts the queue, and then a `gap` record says by how much.
+
+Each record first makes sure that the file it holds open is still the one at its path. So rotation by
+rename needs no signal, and a log that was deleted, or replaced by a symlink, a FIFO or a directory, is
+noticed before the next connection is let through rather than after.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import deque
+
+import msgspec
+
+from egress.model import Decision, Verdict, Via
+from egress.refusals import Reason, Refused
+
+_OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WAITING = 4096
+_HOST_LENGTH = 300
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What every record has, in the order it is written."""
+
+    v: int = 1
+    ts: str
+    session: str
+    persona: str
+    id: int
+
+
+class DecisionRecord(Record, frozen=True, kw_only=True):
+    event: str = "decision"
+    via: Via
+    host: str
+    port: int | None
+    verdict: Verdict
+    reason: Reason
+    rule: str | None
+
+
+class EndRecord(Record, frozen=True, kw_only=True):
+    event: str = "end"
+    ip: str | None
+    up: int
+    down: int
+    ms: int
+    outcome: str
+
+
+class PolicyRecord(Record, frozen=True, kw_only=True):
+    """A reload: `generation` counts the good ones; `error` says why a bad one was not taken."""
+
+    event: str = "policy"
+    generation: int
+    error: str | None
+
+
+class GapRecord(Record, frozen=True, kw_only=True):
+    """So many records were lost while the log could not be written."""
+
+    event: str = "gap"
+    lost: int
+
+
+class Audit:
+    """One file, one session. `path` may be shared with other gates: appends do not mix."""
+
+    def __init__(self, path: str, session: str) -> None:
+        self.path = path
+        self.session = session
+        self.failing: str | None = None  # why the last write failed, while it does
+        self._encode = msgspec.json.Encoder().encode
+        self._file = _LogFile(path)
+        self._waiting: deque[bytes] = deque()
+        self._lost = 0
+        self._ids = 0
+
+    def next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def decision(self, number: int, persona: str, via: Via, host: str, port: int | None, decision: Decision) -> None:
+        """Write a verdict down. An allow is on its way to the disk when this returns, or refused."""
+        rule = None if decision.rule is None else str(decision.rule)
+        record = DecisionRecord(
+            ts=timestamp(), session=self.session, persona=persona, id=number,
+            via=via, host=host, port=port, verdict=decision.verdict, reason=decision.reason, rule=rule,
+        )  # fmt: skip
+        if decision.verdict is Verdict.ALLOW:
+            self._must_write(record)
+        else:
+            self._write_or_keep(record)
+
+    def end(self, number: int, persona: str, ip: str | None, up: int, down: int, ms: int, outcome: str) -> None:
+        self._write_or_keep(
+            EndRecord(
+                ts=timestamp(),
+                session=self.session,
+                persona=persona,
+                id=number,
+                ip=ip,
+                up=up,
+                down=down,
+                ms=ms,
+                outcome=outcome,
+            )
+        )
+
+    def policy(self, generation: int, error: str | None) -> None:
+        self._write_or_keep(
+            PolicyRecord(
+                ts=timestamp(), session=self.session, persona="", id=self.next_id(), generation=generation, error=error
+            )
+        )
+
+    def probe(self) -> None:
+        """Refused, if the log cannot be opened now."""
+        try:
+            self._file.ready()
+        except OSError as error:
+            raise self._unavailable(error) from None
+
+    def close(self) -> None:
+        self._flush()
+        self._file.close()
+
+    def _must_write(self, record: Record) -> None:
+        try:
+            self._drain()
+            self._file.append(self._encode(record) + b"\n")
+        except OSError as error:
+            raise self._unavailable(error) from None
+        self.failing = None
+
+    def _write_or_keep(self, record: Record) -> None:
+        self._waiting.append(self._encode(record) + b"\n")
+        if len(self._waiting) > _WAITING:
+            self._waiting.popleft()
+            self._lost += 1
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            self._drain()
+            self.failing = None
+        except OSError as error:
+            self._unavailable(error)
+
+    def _drain(self) -> None:
+        while self._waiting:
+            self._file.append(self._waiting[0])
+            self._waiting.popleft()
+        if self._lost:
+            gap = GapRecord(ts=timestamp(), session=self.session, persona="", id=self.next_id(), lost=self._lost)
+            self._file.append(self._encode(gap) + b"\n")
+            self._lost = 0
+
+    def _unavailable(self, error: OSError) -> Refused:
+        self.failing = error.strerror or str(error)
+        return Refused(Reason.AUDIT_UNAVAILABLE, f"{self.path}: {self.failing}")
+
+
+class _LogFile:
+    """The regular file at a path, reopened whenever it is no longer there."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+        self._identity = (-1, -1)
+        self._torn = False
+
+    def append(self, line: bytes) -> None:
+        self.ready()
+        if self._torn:  # a full disk cut a record short: end that line before the next one
+            line = b"\n" + line
+        written = os.write(self._fd, line)
+        self._torn = written != len(line)
+        if self._torn:
+            raise OSError(28, "no space left on device")
+
+    def ready(self) -> None:
+        try:
+            there = os.stat(self._path, follow_symlinks=False)
+        except FileNotFoundError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != self._identity:
+            self._reopen()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._identity = -1, (-1, -1)
+
+    def _reopen(self) -> None:
+        self.close()
+        fd = os.open(self._path, _OPEN, 0o600)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(fd)
+            raise OSError(22, "not a regular file")
+        self._fd, self._identity, self._torn = fd, (status.st_dev, status.st_ino), False
+
+
+_second, _prefix = -1, ""
+
+
+def timestamp() -> str:
+    """Now, as 2026-11-18T06:00:00.123456Z; the calendar is worked out once a second."""
+    global _second, _prefix  # a cache of one value
+    micros = time.time_ns() // 1000
+    second, micros = divmod(micros, 1_000_000)
+    if second != _second:
+        _second, _prefix = second, time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
+    return f"{_prefix}{micros:06d}Z"
+
+
+def printable(text: str) -> str:
+    """What a client wrote, as ASCII on one line, however it tried to break out of it."""
+    return text[:_HOST_LENGTH].encode("unicode_escape").decode("ascii")

@@ -1,0 +1,157 @@
+"""The story of one request.
+
+    decide    may this persona reach this name and port?           pure, see policy
+    announce  the decision is on record before anything goes out
+    reach     resolve once, vet what came, dial what was vetted
+    relay     where TLS is expected, once it has named the target; until both ends are done
+
+The faces (`httpface`, `socksface`) speak the client's protocol and call these in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from egress.audit import Audit, printable
+from egress.limits import LIMITS, Limits
+from egress.model import Candidate, Decision, Target, Verdict, Vetted, Via
+from egress.names import as_address
+from egress.net.dialer import dial, operator_chose
+from egress.net.relay import Outcome
+from egress.net.resolver import Resolver
+from egress.net.stream import Stream
+from egress.net.upstream import NO_UPSTREAM, Upstream, Upstreams, open_tunnel, route
+from egress.passage import Passage, Traffic
+from egress.policy import Listeners, vet
+from egress.refusals import Reason, Refused
+from egress.sessions import Live
+from egress.users import Users
+from egress.wire import clienthello
+
+
+class Gateway:
+    """Everything a request needs on its way."""
+
+    def __init__(
+        self,
+        live: Live,
+        audit: Audit,
+        resolver: Resolver,
+        traffic: Traffic,
+        loop: asyncio.AbstractEventLoop,
+        users: Users | None = None,
+        upstreams: Upstreams = NO_UPSTREAM,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.live, self.audit, self.resolver, self.traffic = live, audit, resolver, traffic
+        self.users, self.upstreams, self.limits = users, upstreams, limits
+        self.loop = loop
+        self.listeners = Listeners()
+
+    async def carry(self, client: Stream, persona: str, via: Via, target: Target, welcome: bytes) -> None:
+        """A whole tunnel, for CONNECT and SOCKS5; `welcome` is what tells the client that it may begin."""
+        passage = self.decide(client, persona, via, target)
+        try:
+            await self.reach(passage)
+            await client.send(welcome)
+            await self._expect_tls(passage)
+            client.expire_in(None)
+            self.leave(passage, await self.traffic.relay(passage))
+        except Refused as refused:
+            self.fail(passage, refused)
+            raise
+        finally:
+            self.leave(passage, Outcome.RESET)
+
+    def decide(self, client: Stream, persona: str, via: Via, target: Target) -> Passage:
+        """The passage of an allowed request, its decision on record; Refused for any other."""
+        decision = self._judge(persona, via, target)
+        if decision.allowed and len(self.traffic) >= self.limits.connections:
+            decision = Decision(Verdict.DENY, Reason.LIMIT, decision.rule)
+        passage = Passage(self.audit, persona, via, target, decision, client, self.loop.time())
+        try:
+            passage.announce()
+            if not decision.allowed:
+                raise Refused(decision.reason)
+        except Refused as refused:
+            refused.rule, refused.logged = decision.rule, True
+            raise
+        self.traffic.enter(passage)
+        return passage
+
+    async def reach(self, passage: Passage) -> Stream:
+        """The passage's upstream: resolved once, vetted, and dialled at a vetted address."""
+        proxy = route(self.upstreams, passage.target, passage.rule.expects_tls(passage.target.port))
+        if proxy is not None:
+            return await self._reach_through(passage, proxy)
+        vetted = vet(await self._resolve(passage.target), passage.rule, self.listeners)
+        return passage.connected(await self._dial(vetted))
+
+    def fail(self, passage: Passage, refused: Refused) -> None:
+        """What was allowed by name is refused, or failed, on its way."""
+        refused.rule, refused.logged = passage.rule, True
+        passage.refuse(refused, self.loop.time())
+
+    def leave(self, passage: Passage, outcome: str) -> None:
+        """Whatever happened, it is over, on record and closed. Only the first word counts."""
+        self.depart(passage, outcome)
+        if passage.upstream is not None:
+            passage.upstream.close()
+
+    def depart(self, passage: Passage, outcome: str) -> None:
+        """It is over and on record; its upstream connection lives on, no longer its own."""
+        passage.finish(outcome, self.loop.time())
+        self.traffic.leave(passage)
+
+    async def persona_of(self, credentials: tuple[str, str] | None) -> str | None:
+        """Whom a name and password stand for."""
+        if credentials is None or self.users is None:
+            return None
+        return await self.users.persona(*credentials)
+
+    def note(self, refused: Refused, persona: str, via: Via) -> None:
+        """Put a refusal on record that never became a passage."""
+        if not refused.logged:
+            decision = Decision(Verdict.DENY, refused.reason, refused.rule)
+            self.audit.decision(self.audit.next_id(), persona, via, printable(refused.asked), None, decision)
+            refused.logged = True
+
+    def _judge(self, persona: str, via: Via, target: Target) -> Decision:
+        decision = self.live.persona(persona).decide(target)
+        if via is Via.HTTP and decision.allowed and decision.rule and decision.rule.expects_tls(target.port):
+            return Decision(Verdict.DENY, Reason.NOT_TLS, decision.rule)
+        return decision
+
+    async def _expect_tls(self, passage: Passage) -> None:
+        """Where TLS is expected, the ClientHello must name the target before a byte goes upstream."""
+        client, target = passage.client, passage.target
+        if not passage.rule.expects_tls(target.port):
+            return
+        client.expire_in(self.limits.handshake)
+        try:
+            clienthello.verify(await client.run(clienthello.read(client.buffer)), target.host)
+        except TimeoutError:
+            raise Refused(Reason.TIMEOUT, "no TLS ClientHello came") from None
+        except Refused as refused:
+            await client.send(clienthello.ALERT_ACCESS_DENIED)
+            refused.told = True
+            raise
+
+    async def _resolve(self, target: Target) -> tuple[Candidate, ...]:
+        hosts = self.live.policy.hosts
+        return self.resolver.known(target, hosts) or await self.resolver.resolve(target, hosts)
+
+    async def _dial(self, vetted: Vetted) -> Stream:
+        return Stream(await dial(vetted, self.loop, self.limits), self.loop)
+
+    async def _reach_through(self, passage: Passage, proxy: Upstream) -> Stream:
+        """By way of the operator's own proxy, which gets the name: only an address can be vetted here."""
+        if as_address(passage.target.host) is not None:
+            vet(await self._resolve(passage.target), passage.rule, self.listeners)
+        chosen = operator_chose(await self._resolve(proxy.target), self.listeners)
+        stream = passage.connected(await self._dial(chosen))
+        if passage.via is Via.HTTP:
+            passage.proxy = proxy  # which takes plain requests as they are
+        else:
+            await open_tunnel(stream, proxy, passage.target, self.limits)
+        return stream

@@ -1,0 +1,235 @@
+"""Copy bytes both ways until both ends are done.
+
+Each direction is a `Flow` with three states:
+
+    reading   the source is watched; what comes is sent on at once
+    writing   the sink took less than it was given: the source is not watched (this is the back-pressure,
+              and a stalled reader costs one read or one pipe), the sink is
+    ended     the source said so; the sink was told (half-close), and the other direction lives on
+
+Small exchanges are a recv and a send. A read that fills its buffer is the sign of bulk: from then on
+bytes go through a kernel pipe with splice(2) and never enter this process, until reads are small again.
+
+Nothing here looks at a clock: limits on idleness and lifetime compare byte counts now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from enum import StrEnum
+
+from egress.limits import LIMITS
+from egress.net.pipes import Pipe, Pipes
+from egress.net.stream import Stream
+
+_BURST = 8  # turns one flow may take before others get theirs
+_BUFFER = bytearray(LIMITS.read)  # one for all: it is full only between a recv and its send
+_VIEW = memoryview(_BUFFER)
+_SPLICE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK if hasattr(os, "SPLICE_F_NONBLOCK") else 3
+_TCP_CLOSE = 7  # tcp_states.h
+
+
+class Outcome(StrEnum):
+    """How a passage ended."""
+
+    CLOSED = "closed"
+    RESET = "reset"
+    IDLE = "idle"
+    LIFETIME = "lifetime"
+    REVOKED = "revoked"
+    STOPPED = "stopped"
+
+
+class Relay:
+    """Both directions of one tunnel. It is started when made; `done` has the outcome."""
+
+    __slots__ = ("_client", "_upstream", "done", "down", "up")
+
+    def __init__(self, client: Stream, upstream: Stream, pipes: Pipes, loop: asyncio.AbstractEventLoop) -> None:
+        self._client, self._upstream = client, upstream
+        self.done: asyncio.Future[Outcome] = loop.create_future()
+        self.up = Flow(client, upstream, self, pipes, loop)
+        self.down = Flow(upstream, client, self, pipes, loop)
+        self.up.start()
+        self.down.start()
+
+    def flow_ended(self) -> None:
+        if self.up.ended and self.down.ended:
+            self._finish(Outcome.CLOSED)
+
+    def stop(self, outcome: Outcome) -> None:
+        """Cut both sides at once; a reset tells them that this was not the end of the data."""
+        if not self.done.done():
+            self._client.abort()
+            self._upstream.abort()
+            self._finish(outcome)
+
+    def lost_a_peer(self) -> bool:
+        """A source that nobody watches, for back-pressure, died: no event would ever tell."""
+        return any(flow.held_up and flow.source_is_dead() for flow in (self.up, self.down))
+
+    def _finish(self, outcome: Outcome) -> None:
+        if not self.done.done():
+            self.up.release()
+            self.down.release()
+            self.done.set_result(outcome)
+
+
+class Flow:
+    __slots__ = (
+        "_bulk",
+        "_held",
+        "_loop",
+        "_pending",
+        "_pipe",
+        "_pipes",
+        "_relay",
+        "_sink",
+        "_source",
+        "count",
+        "ended",
+    )
+
+    def __init__(
+        self, source: Stream, sink: Stream, relay: Relay, pipes: Pipes, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._source, self._sink = source.sock, sink.sock
+        self._relay, self._pipes, self._loop = relay, pipes, loop
+        self._pending = bytes(source.buffer)  # read ahead of the tunnel, such as a ClientHello
+        source.buffer.clear()
+        self._pipe: Pipe | None = None
+        self._held = 0  # bytes in the pipe
+        self._bulk = False
+        self.count = len(self._pending)
+        self.ended = False
+
+    @property
+    def held_up(self) -> bool:
+        return bool(self._pending or self._held)
+
+    def start(self) -> None:
+        self._writable() if self._pending else self._watch_source()
+
+    def source_is_dead(self) -> bool:
+        if self._source.family == socket.AF_UNIX:
+            return False
+        return self._source.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
+
+    def release(self) -> None:
+        for sock, forget in ((self._source, self._loop.remove_reader), (self._sink, self._loop.remove_writer)):
+            if sock.fileno() >= 0:
+                forget(sock.fileno())
+        self._return_pipe()
+
+    def _watch_source(self) -> None:
+        self._loop.add_reader(self._source.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        try:
+            for _ in range(_BURST):
+                if not (self._splice() if self._bulk else self._copy()):
+                    return
+        except BlockingIOError:
+            return
+        except OSError:
+            self._relay.stop(Outcome.RESET)
+
+    def _copy(self) -> bool:
+        """One recv and one send; whether there may be more at once."""
+        size = self._source.recv_into(_BUFFER)
+        if not size:
+            return self._end()
+        self.count += size
+        sent = self._send(_VIEW[:size])
+        if sent < size:
+            self._pending = bytes(_VIEW[sent:size])
+            return self._hold_up()
+        self._bulk = size == LIMITS.read
+        return self._bulk
+
+    def _splice(self) -> bool:
+        """One pipeful; whether there may be more at once."""
+        if self._pipe is None:
+            self._pipe = self._borrow()
+            if self._pipe is None:
+                return False
+        try:
+            size = os.splice(self._source.fileno(), self._pipe.writer, self._pipe.size, flags=_SPLICE)
+        except BlockingIOError:
+            self._return_pipe()
+            raise
+        if not size:
+            self._return_pipe()
+            return self._end()
+        self.count += size
+        self._held = size
+        if not self._drain_pipe():
+            return self._hold_up()
+        if size < LIMITS.read:
+            self._bulk = False
+            self._return_pipe()
+        return True
+
+    def _writable(self) -> None:
+        """The sink takes bytes: give it what was held up, then read on."""
+        try:
+            done = self._unload()
+        except OSError:
+            self._relay.stop(Outcome.RESET)
+        else:
+            self._resume() if done else self._loop.add_writer(self._sink.fileno(), self._writable)
+
+    def _unload(self) -> bool:
+        if self._pending:
+            self._pending = self._pending[self._send(memoryview(self._pending)) :]
+        return not self._pending and (not self._held or self._drain_pipe())
+
+    def _resume(self) -> None:
+        self._loop.remove_writer(self._sink.fileno())
+        self._watch_source()
+
+    def _send(self, data: memoryview) -> int:
+        try:
+            return self._sink.send(data)
+        except BlockingIOError:
+            return 0
+
+    def _drain_pipe(self) -> bool:
+        assert self._pipe is not None  # noqa: S101  # held bytes are in it
+        try:
+            while self._held:
+                self._held -= os.splice(self._pipe.reader, self._sink.fileno(), self._held, flags=_SPLICE)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _hold_up(self) -> bool:
+        """Stop reading until the sink is ready."""
+        self._loop.remove_reader(self._source.fileno())
+        self._loop.add_writer(self._sink.fileno(), self._writable)
+        return False
+
+    def _end(self) -> bool:
+        self.ended = True
+        self._loop.remove_reader(self._source.fileno())
+        try:
+            self._sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._relay.stop(Outcome.RESET)
+        else:
+            self._relay.flow_ended()
+        return False
+
+    def _borrow(self) -> Pipe | None:
+        try:
+            return self._pipes.borrow()
+        except OSError:  # out of descriptors: copying needs none
+            self._bulk = False
+            return None
+
+    def _return_pipe(self) -> None:
+        if self._pipe is not None:
+            self._pipes.give_back(self._pipe, empty=not self._held)
+            self._pipe, self._held = None, 0

@@ -1,0 +1,241 @@
+"""From a host to the addresses that it stands for, once per connection.
+
+An address is itself, a `hosts:` entry is what the policy says, a name is looked up and kept for a
+while. `known` answers all but the first look-up of a name without waiting.
+
+The system's resolver is a function that blocks, at times for good, and cannot be cancelled. So each
+look-up has a thread of its own, there are at most `limits.lookups` of them, and nobody but the thread
+itself says when it is free again. A name has one look-up under way at most: who comes later joins it,
+who loses patience leaves it, and a stuck one costs one thread however often its name is asked for. The
+threads are daemons made by hand, because those of an executor are joined when the process exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv6Address
+from itertools import zip_longest
+from typing import NamedTuple
+
+from egress.addresses import Kind, classify
+from egress.limits import LIMITS, Limits
+from egress.model import Candidate, Host, Target
+from egress.names import Malformed, as_address, parse_host
+from egress.net.dnsclient import NOERROR, NXDOMAIN, Answer, DnsClient, DnsServer, rcode_name
+from egress.policy import Fixed
+from egress.refusals import Reason, Refused
+
+_NEGATIVE_TTL = 5.0
+_LEAST_TTL, _MOST_TTL = 1.0, 300.0  # whatever a DNS server says
+_BUSY = "the resolver is busy"
+_GAI = {
+    socket.EAI_NONAME: "no such name",
+    socket.EAI_NODATA: "the name has no address",
+    socket.EAI_AGAIN: "the resolver of this host cannot answer now",
+}
+
+
+class Finding(NamedTuple):
+    """What a look-up brought, and for how many seconds it holds."""
+
+    places: tuple[Candidate, ...]  # with port 0
+    trouble: str
+    ttl: float
+
+    def at(self, port: int) -> tuple[Candidate, ...]:
+        if not self.places:
+            raise Refused(Reason.UNRESOLVED, self.trouble)
+        return tuple(Candidate(place.ip, port, place.own) for place in self.places)
+
+
+class Resolver:
+    __slots__ = ("_asking", "_cache", "_client", "_flights", "_free", "_limits", "_loop")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limits: Limits = LIMITS, server: DnsServer | None = None
+    ) -> None:
+        self._loop = loop
+        self._limits = limits
+        self._client = None if server is None else DnsClient(server, loop, limits)
+        self._cache: dict[Host, tuple[float, Finding]] = {}  # with the time it holds until, the oldest first
+        self._flights: dict[Host, asyncio.Task[Finding]] = {}
+        self._asking: set[Host] = set()  # those of them that wait for nothing but the answer
+        self._free = asyncio.Semaphore(limits.lookups)
+
+    def known(self, target: Target, hosts: Mapping[Host, Fixed]) -> tuple[Candidate, ...] | None:
+        """What needs no look-up now; None for what does; `Refused` for a name that lately had none."""
+        host, port = target
+        if as_address(host) is not None:
+            return (_candidate(host, port),)
+        if (fixed := hosts.get(host)) is not None:
+            return (_candidate(Host(fixed.ip), fixed.port or port),)
+        until, finding = self._cache.get(host, _NOTHING)
+        return finding.at(port) if until > self._loop.time() else None
+
+    async def resolve(self, target: Target, hosts: Mapping[Host, Fixed]) -> tuple[Candidate, ...]:
+        """The addresses of the target, or `Refused`."""
+        known = self.known(target, hosts)
+        if known is not None:
+            return known
+        flight = self._flights.get(target.host) or self._take_off(target.host)
+        # Unlike awaiting it, this leaves the flight alone when the one who waits is cancelled.
+        await asyncio.wait((flight,), timeout=self._limits.resolve)
+        if not flight.done():
+            late = f"no answer in {self._limits.resolve:g} s"
+            raise Refused(Reason.UNRESOLVED, late if target.host in self._asking else _BUSY)
+        if flight.cancelled():
+            raise Refused(Reason.UNRESOLVED, "the gate is closing")
+        return flight.result().at(target.port)
+
+    def close(self) -> None:
+        for flight in self._flights.values():
+            flight.cancel()
+        self._cache.clear()
+
+    def _take_off(self, host: Host) -> asyncio.Task[Finding]:
+        flight = self._flights[host] = self._loop.create_task(self._fly(host))
+        flight.add_done_callback(lambda _: self._flights.pop(host))
+        return flight
+
+    async def _fly(self, host: Host) -> Finding:
+        try:
+            async with asyncio.timeout(self._limits.resolve):
+                await self._free.acquire()
+        except TimeoutError:
+            return Finding((), _BUSY, 0)
+        self._asking.add(host)
+        try:
+            finding = await (self._ask_system(host) if self._client is None else self._ask(self._client, host))
+        finally:
+            self._asking.discard(host)
+            self._free.release()
+        self._keep(host, finding)
+        return finding
+
+    async def _ask_system(self, host: Host) -> Finding:
+        landed: asyncio.Future[list[str] | str] = self._loop.create_future()
+        thread = threading.Thread(target=_look_up, args=(host, self._loop, landed), name="look-up", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the machine is out of threads, or of memory for one
+            return Finding((), _BUSY, 0)
+        result = await landed
+        return self._finding(result, self._limits.resolver_ttl) if isinstance(result, list) else _failure(result)
+
+    async def _ask(self, client: DnsClient, host: Host) -> Finding:
+        v6, v4 = await asyncio.gather(_try(client, host, "AAAA"), _try(client, host, "A"))
+        pairs = zip_longest(_addresses(v6), _addresses(v4))
+        finding = self._finding((ip for pair in pairs for ip in pair if ip), _life((v6, v4)))
+        return finding if finding.places else _failure(_trouble((v6, v4)), _life((v6, v4)))
+
+    def _finding(self, addresses: Iterable[str], ttl: float) -> Finding:
+        hosts = dict.fromkeys(host for host in map(_literal, addresses) if host is not None)
+        places = tuple(_candidate(host, 0) for host in list(hosts)[: self._limits.addresses])
+        return Finding(places, "", ttl) if places else _failure("the name has no usable address")
+
+    def _keep(self, host: Host, finding: Finding) -> None:
+        self._cache.pop(host, None)
+        if finding.ttl:
+            self._cache[host] = (self._loop.time() + finding.ttl, finding)
+        if len(self._cache) > self._limits.resolver_cache:
+            del self._cache[next(iter(self._cache))]
+
+
+_NOTHING = (0.0, Finding((), "", 0))
+
+
+def _failure(trouble: str, ttl: float = _NEGATIVE_TTL) -> Finding:
+    return Finding((), trouble, ttl)
+
+
+def _look_up(host: Host, loop: asyncio.AbstractEventLoop, landed: asyncio.Future[list[str] | str]) -> None:
+    """The life of a thread. Bytes, because of a `str` getaddrinfo would make another name by IDNA."""
+    result: list[str] | str = "the look-up failed"
+    try:
+        rows = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        result = [str(where[0]) for *_, where in rows if not any(where[3:])]  # the fourth is a scope id
+    except OSError as error:
+        result = _GAI.get(error.errno or 0) or str(error.strerror).lower()
+    finally:
+        with contextlib.suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+            loop.call_soon_threadsafe(_land, landed, result)
+
+
+def _land(landed: asyncio.Future[list[str] | str], result: list[str] | str) -> None:
+    if not landed.done():
+        landed.set_result(result)
+
+
+def _literal(text: str) -> Host | None:
+    """A canonical address; None for what is none, or has a scope."""
+    try:
+        host = parse_host(text)
+    except Malformed:
+        return None
+    return None if as_address(host) is None else _unwrapped(host)
+
+
+def _unwrapped(host: Host) -> Host:
+    """A v4-mapped address is dialled as the IPv4 address it is, and compared with listeners as such."""
+    address = as_address(host)
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return host if mapped is None else Host(str(mapped))
+
+
+def _candidate(host: Host, port: int) -> Candidate:
+    ip = _unwrapped(host)
+    return Candidate(ip, port, _is_own(ip))
+
+
+def _is_own(ip: Host) -> bool:
+    """Whether this very host has the address: then it is also what would be sent from.
+
+    Connecting a datagram socket chooses the route and sends nothing. Of a loopback address, and of those
+    that no rule can allow, the kind says enough.
+    """
+    kind = classify(ip)
+    if kind is Kind.LOOPBACK or not kind.opt_in:
+        return False
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((ip, 9))
+            return bool(probe.getsockname()[0] == ip)
+    except OSError:
+        return False
+
+
+async def _try(client: DnsClient, host: Host, qtype: str) -> Answer | Refused:
+    try:
+        return await client.query(host, qtype)
+    except Refused as refused:
+        return refused
+
+
+def _addresses(answer: Answer | Refused) -> list[str]:
+    if isinstance(answer, Refused) or answer.rcode != NOERROR:
+        return []
+    return [record.data for record in answer.records]
+
+
+def _life(answers: tuple[Answer | Refused, ...]) -> float:
+    """How long it may be kept: what the answers with addresses say, or else the empty ones."""
+    heard = [answer for answer in answers if isinstance(answer, Answer)]
+    telling = [answer for answer in heard if answer.records] or heard
+    said = [answer.ttl for answer in telling if answer.ttl is not None]
+    return min(max(min(said, default=_NEGATIVE_TTL), _LEAST_TTL), _MOST_TTL)
+
+
+def _trouble(answers: tuple[Answer | Refused, ...]) -> str:
+    """Why there is no address: a clear no, else silence, else the server's own trouble."""
+    codes = [answer.rcode for answer in answers if isinstance(answer, Answer)]
+    if NXDOMAIN in codes:
+        return "no such name"
+    for answer in answers:
+        if isinstance(answer, Refused):
+            return answer.detail
+    bad = next((code for code in codes if code != NOERROR), None)
+    return "the name has no address" if bad is None else f"the DNS server answered {rcode_name(bad)}"

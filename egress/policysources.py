@@ -1,0 +1,165 @@
+"""Where policy comes from: the shipped files, the user's own, and those named on the command line.
+
+Never the working directory: the agent can write there. For the same reason a relative
+`$XDG_CONFIG_HOME` or `$HOME` names no directory here.
+
+A file is opened once, checked and read by that descriptor, so what was checked is what was read. It
+must be a regular file: a FIFO or a device would hold the gate at its pleasure.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import egress
+from egress.model import Source
+from egress.policy import Policy
+from egress.policybook import Book, choose
+from egress.policyfile import Document, parse_document
+from egress.policylayers import bind
+from egress.problems import PolicyError, Problems, wrong
+
+MAX_BYTES = 64 * 1024 * 1024
+SHIPPED_AS = "policies"
+
+
+class File(NamedTuple):
+    path: Path
+    shown: str  # what stands before the line number in messages and in the log
+
+
+class Sources(NamedTuple):
+    """What a run was told to obey. `persona`, where given, must exist for the policy to be usable."""
+
+    shipped: Path
+    user: Path | None
+    files: tuple[File, ...] = ()
+    allow: tuple[str, ...] = ()
+    persona: str | None = None
+
+
+def locate(
+    files: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    persona: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Sources:
+    """The sources for these options. Paths are made absolute now: a reload happens somewhere else, later."""
+    named = tuple(File(Path(name).absolute(), name) for name in files)
+    return Sources(_shipped(), _user(environ), named, tuple(allow), persona)
+
+
+def load(sources: Sources) -> Policy:
+    """The policy as the files have it now; raises `PolicyError` with all that is wrong in them."""
+    policy = read(sources).policy(sources.allow)
+    if sources.persona is not None:
+        choose(policy, sources.persona)
+    return policy
+
+
+def read(sources: Sources) -> Book:
+    """All definitions, before a persona is put together."""
+    problems = Problems()
+    layers = [_documents(files, problems) for files in _layers(sources)]
+    problems.settle()
+    return bind(layers)
+
+
+def fingerprint(sources: Sources) -> Hashable:
+    """Differs when a file, or the set of files, has changed; costs a few system calls and never raises."""
+    paths = [*_names(sources.shipped), *_names(sources.user), *(file.path for file in sources.files)]
+    return tuple((str(path), _identity(path)) for path in paths)
+
+
+def _shipped() -> Path:
+    """Inside the package as installed, beside it in a checkout."""
+    package = Path(egress.__file__).parent
+    inside = package / SHIPPED_AS
+    return inside if inside.is_dir() else package.parent / SHIPPED_AS
+
+
+def _user(environ: Mapping[str, str]) -> Path | None:
+    config = Path(environ.get("XDG_CONFIG_HOME", ""))
+    if not config.is_absolute():
+        config = Path(environ.get("HOME", "")) / ".config"
+    return config / "egress" if config.is_absolute() else None
+
+
+def _layers(sources: Sources) -> Iterator[list[File]]:
+    yield [File(path, f"{SHIPPED_AS}/{path.name}") for path in _listing(sources.shipped)]
+    if sources.user is not None:
+        yield [File(path, str(path)) for path in _listing(sources.user, optional=True)]
+    for file in sources.files:
+        yield [file]
+
+
+def _listing(directory: Path, optional: bool = False) -> list[Path]:
+    try:
+        found = sorted(directory.iterdir())
+    except OSError as error:
+        if optional and error.errno == errno.ENOENT:
+            return []
+        raise wrong(Source(str(directory), 0), f"cannot be read: {error.strerror}") from None
+    paths = [path for path in found if _is_policy(path)]
+    for path in paths:
+        if path.suffix == ".yml":  # a deny list that is silently not read is worse than an error
+            raise wrong(Source(str(path), 0), "is not read under this name; rename it to end in .yaml")
+    return paths
+
+
+def _is_policy(path: Path) -> bool:
+    """Not what editors put beside the file they have open."""
+    return path.suffix in (".yaml", ".yml") and not path.name.startswith(".")
+
+
+def _documents(files: Iterable[File], problems: Problems) -> list[Document]:
+    documents = []
+    for file in files:
+        try:
+            documents.append(parse_document(_text(file), file.shown))
+        except PolicyError as error:
+            problems.absorb(error)
+    return documents
+
+
+def _text(file: File) -> str:
+    try:
+        data = _bytes(file.path)
+    except OSError as error:
+        raise wrong(Source(file.shown, 0), f"cannot be read: {error.strerror or error}") from None
+    if len(data) > MAX_BYTES:
+        raise wrong(Source(file.shown, 0), f"is larger than {MAX_BYTES} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise wrong(Source(file.shown, line), f"not UTF-8: byte 0x{data[error.start]:02x}") from None
+
+
+def _bytes(path: Path) -> bytes:
+    # Without O_NONBLOCK the open itself would wait for a FIFO's writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("is not a regular file")
+        return file.read(MAX_BYTES + 1)
+
+
+def _names(directory: Path | None) -> list[Path]:
+    try:
+        return sorted(filter(_is_policy, directory.iterdir())) if directory else []
+    except OSError:
+        return []
+
+
+def _identity(path: Path) -> Hashable:
+    try:
+        at = path.stat()
+    except OSError as error:
+        return error.errno
+    return at.st_dev, at.st_ino, at.st_mtime_ns, at.st_ctime_ns, at.st_size

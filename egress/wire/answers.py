@@ -1,0 +1,66 @@
+"""What a refused client is told, in the words of its protocol.
+
+A refusal is a message, not a mystery: it names the host, the persona, the reason, the rule if one
+spoke, and the command that explains more.
+"""
+
+from __future__ import annotations
+
+import json
+
+from egress.refusals import TABLE, Reason, Refused
+from egress.wire.http1 import Field, Fields, Request, values, write_head
+
+ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_CONFIG = "~/.config/egress/policy.yaml"
+_ALLOWABLE = frozenset({Reason.NOT_LISTED, Reason.PORT_NOT_LISTED, Reason.ADDRESS_LITERAL})
+
+
+def sentence(refused: Refused, asked: str, persona: str) -> str:
+    """The reason in words."""
+    words = TABLE[refused.reason].sentence.format(target=asked or "the target", persona=persona)
+    return f"{words} ({refused.detail})" if refused.detail else words
+
+
+def facts(refused: Refused, asked: str, persona: str) -> dict[str, str]:
+    told = {"blocked": sentence(refused, asked, persona), "reason": refused.reason.value}
+    if refused.rule is not None:
+        told["rule"] = str(refused.rule)
+    if asked and persona:
+        told["why"] = f"egress check {asked} --persona {persona}"
+    if refused.reason in _ALLOWABLE:
+        told["allow"] = f"add {asked!r} to the allow list of persona {persona} in {_CONFIG}"
+    return told
+
+
+def http(refused: Refused, asked: str, persona: str, request: Request | None, *, close: bool) -> bytes:
+    """An HTTP answer that a person or an agent can act on; JSON for those who ask for it."""
+    told = facts(refused, asked, persona)
+    as_json = request is not None and _wants_json(request.fields)
+    body = json.dumps({"egress": told}) + "\n" if as_json else _text(told)
+    raw = body.encode()
+    fields = [
+        Field("Content-Type", "application/json" if as_json else "text/plain; charset=utf-8"),
+        Field("Content-Length", str(len(raw))),
+        Field("X-Egress-Reason", refused.reason.value),
+        Field("Cache-Control", "no-store"),
+        Field("Connection", "close" if close else "keep-alive"),
+    ]
+    if refused.reason is Reason.CREDENTIALS:
+        fields.append(Field("Proxy-Authenticate", 'Basic realm="egress"'))
+    head = write_head(f"HTTP/1.1 {TABLE[refused.reason].http} {_phrase(refused.reason)}", fields)
+    return head if request is not None and request.method == "HEAD" else head + raw
+
+
+def _wants_json(fields: Fields) -> bool:
+    return any("application/json" in value.lower() for value in values(fields, "accept"))
+
+
+def _text(told: dict[str, str]) -> str:
+    lines = [f"egress: {name}: {value}" for name, value in told.items()]
+    return "\n".join(lines).encode("ascii", "backslashreplace").decode() + "\n"
+
+
+def _phrase(reason: Reason) -> str:
+    """Clients that hide the body show the phrase."""
+    return f"Refused by egress: {reason.value}"

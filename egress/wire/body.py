@@ -1,0 +1,158 @@
+"""HTTP/1.1 bodies as they stream by (RFC 9112 sections 6 and 7).
+
+A body takes what it can from the front of a buffer and returns the bytes to pass on, framed as the
+receiver needs them. Chunks are read strictly and written anew, so a size that two parsers could read
+differently never leaves the gate; extensions are dropped; trailers pass, but not those that frame or route.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from egress.limits import LIMITS, Limits
+from egress.refusals import Reason, Refused
+from egress.wire.http1 import CHUNKED, HOP_BY_HOP, UNTIL_CLOSE, Field, parse_fields
+
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
+_NOT_IN_TRAILERS = HOP_BY_HOP | {
+    "host", "content-length", "content-encoding", "content-type", "content-range", "authorization", "cookie",
+    "set-cookie", "expect", "max-forwards", "cache-control", "te",
+}  # fmt: skip
+
+
+class Body(Protocol):
+    done: bool
+
+    def take(self, buffer: bytearray) -> bytes:
+        """What of the buffer can be passed on now; empty when more must come first."""
+
+    def end(self) -> bytes:
+        """The sender closed: the last bytes to pass on, or Refused if it stopped too early."""
+
+
+class Sized:
+    """Exactly so many bytes."""
+
+    def __init__(self, length: int) -> None:
+        self._left = length
+        self.done = length == 0
+
+    def take(self, buffer: bytearray) -> bytes:
+        piece = bytes(buffer[: self._left])
+        del buffer[: len(piece)]
+        self._left -= len(piece)
+        self.done = self._left == 0
+        return piece
+
+    def end(self) -> bytes:
+        raise _bad(f"{self._left} bytes of the body are missing")
+
+
+class UntilClose:
+    """All there is, as chunks for a receiver that knows them."""
+
+    def __init__(self, as_chunks: bool) -> None:
+        self._as_chunks = as_chunks
+        self.done = False
+
+    def take(self, buffer: bytearray) -> bytes:
+        piece = bytes(buffer)
+        buffer.clear()
+        return _chunk(piece) if self._as_chunks and piece else piece
+
+    def end(self) -> bytes:
+        self.done = True
+        return b"0\r\n\r\n" if self._as_chunks else b""
+
+
+class Chunked:
+    """Chunks in; chunks out, or plain bytes for an HTTP/1.0 receiver."""
+
+    def __init__(self, as_chunks: bool = True, limits: Limits = LIMITS) -> None:
+        self._as_chunks = as_chunks
+        self._limits = limits
+        self._left = 0  # of the current chunk's data
+        self._in_data = False
+        self._in_trailers = False
+        self.done = False
+
+    def take(self, buffer: bytearray) -> bytes:
+        out = bytearray()
+        while not self.done and self._step(buffer, out):
+            pass
+        return bytes(out)
+
+    def end(self) -> bytes:
+        raise _bad("the body ends before its last chunk")
+
+    def _step(self, buffer: bytearray, out: bytearray) -> bool:
+        if self._in_data:
+            return self._data(buffer, out)
+        return self._trailers(buffer, out) if self._in_trailers else self._size(buffer)
+
+    def _size(self, buffer: bytearray) -> bool:
+        end = buffer.find(b"\n", 0, self._limits.chunk_line)
+        if end < 0:
+            if len(buffer) >= self._limits.chunk_line:
+                raise _bad("a chunk-size line is too long")
+            return False
+        match = _SIZE.fullmatch(buffer[: end - 1]) if buffer[end - 1 : end] == b"\r" else None
+        if match is None:
+            raise _bad(f"chunk-size line {bytes(buffer[:end][:40])!r} is not hexadecimal and CRLF")
+        self._left = int(match[1], 16)
+        self._in_data, self._in_trailers = self._left > 0, self._left == 0
+        del buffer[: end + 1]
+        return True
+
+    def _data(self, buffer: bytearray, out: bytearray) -> bool:
+        if self._left:
+            piece = bytes(buffer[: self._left])
+            del buffer[: len(piece)]
+            self._left -= len(piece)
+            if piece:
+                out += _chunk(piece) if self._as_chunks else piece
+        if self._left or len(buffer) < 2:
+            return False
+        if buffer[:2] != b"\r\n":
+            raise _bad("chunk data is longer than its size says")
+        del buffer[:2]
+        self._in_data = False
+        return True
+
+    def _trailers(self, buffer: bytearray, out: bytearray) -> bool:
+        if buffer[:2] == b"\r\n":
+            return self._finish(buffer, 2, [], out)
+        end = buffer.find(b"\r\n\r\n", 0, self._limits.trailer_bytes)
+        if end >= 0:
+            fields = parse_fields(buffer[: end + 2].decode("latin-1"), self._limits)
+            return self._finish(buffer, end + 4, [f for f in fields if f.name not in _NOT_IN_TRAILERS], out)
+        if len(buffer) >= self._limits.trailer_bytes:
+            raise _bad("the trailers are too large")
+        return False
+
+    def _finish(self, buffer: bytearray, size: int, trailers: list[Field], out: bytearray) -> bool:
+        del buffer[:size]
+        if self._as_chunks:
+            out += ("0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in trailers) + "\r\n").encode("latin-1")
+        self.done = True
+        return True
+
+
+def request_body(length: int) -> Body:
+    return Chunked() if length == CHUNKED else Sized(length)
+
+
+def response_body(length: int, as_chunks: bool) -> Body:
+    """The body of an answer, for a receiver that knows chunks or (HTTP/1.0) does not."""
+    if length == UNTIL_CLOSE:
+        return UntilClose(as_chunks)
+    return Chunked(as_chunks) if length == CHUNKED else Sized(length)
+
+
+def _chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
+def _bad(detail: str) -> Refused:
+    return Refused(Reason.MALFORMED_REQUEST, detail)
