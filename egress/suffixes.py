@@ -50,7 +50,7 @@ def is_public_suffix(host: str) -> bool:
 def suffixes_below() -> Mapping[str, str]:
     """For each name that has public suffixes below it, one of them: amazonaws.com → s3.amazonaws.com."""
     found: dict[str, str] = {}
-    for entry in sorted(_entries()):
+    for entry in sorted(_entries(), key=lambda entry: (len(entry), entry)):
         suffix = entry.lstrip("*!.")
         parent = suffix.partition(".")[2]
         while "." in parent:
