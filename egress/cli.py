@@ -8,7 +8,7 @@ from importlib import import_module
 
 from egress import __version__
 from egress.commands.say import Failure, complain
-from egress.policyfile import PolicyError
+from egress.problems import PolicyError
 
 _COMMANDS = ("proxy", "check", "policy", "users")
 
