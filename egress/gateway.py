@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 
+from egress import tlsguard
 from egress.audit import Audit, printable
 from egress.limits import LIMITS, Limits
 from egress.model import Candidate, Decision, Target, Verdict, Vetted, Via
@@ -26,7 +27,6 @@ from egress.policy import Listeners, vet
 from egress.refusals import Reason, Refused
 from egress.sessions import Live
 from egress.users import Users
-from egress.wire import clienthello
 
 
 class Gateway:
@@ -54,7 +54,8 @@ class Gateway:
         try:
             await self.reach(passage)
             await client.send(welcome)
-            await self._expect_tls(passage)
+            if passage.rule.expects_tls(target.port):
+                await tlsguard.watch(passage, self.limits)
             client.expire_in(None)
             self.leave(passage, await self.traffic.relay(passage))
         except Refused as refused:
@@ -121,21 +122,6 @@ class Gateway:
         if via is Via.HTTP and decision.allowed and decision.rule and decision.rule.expects_tls(target.port):
             return Decision(Verdict.DENY, Reason.NOT_TLS, decision.rule)
         return decision
-
-    async def _expect_tls(self, passage: Passage) -> None:
-        """Where TLS is expected, the ClientHello must name the target before a byte goes upstream."""
-        client, target = passage.client, passage.target
-        if not passage.rule.expects_tls(target.port):
-            return
-        client.expire_in(self.limits.handshake)
-        try:
-            clienthello.verify(await client.run(clienthello.read(client.buffer)), target.host)
-        except TimeoutError:
-            raise Refused(Reason.TIMEOUT, "no TLS ClientHello came") from None
-        except Refused as refused:
-            await client.send(clienthello.ALERT_ACCESS_DENIED)
-            refused.told = True
-            raise
 
     async def _resolve(self, target: Target) -> tuple[Candidate, ...]:
         hosts = self.live.policy.hosts

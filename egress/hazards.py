@@ -45,14 +45,13 @@ _KINDS = {
         doh.pub freedns.controld.com one.one.one.one
         """,
 }
-# Every customer has a name here, and the Public Suffix List does not say so.
-SHARED = frozenset(
+# Every customer has a name below these, and the Public Suffix List does not say so.
+_SHARED = """
+    aliyuncs.com atlassian.net azure.com b-cdn.net backblazeb2.com cloudflarestorage.com firebaseio.com
+    glitch.me googleusercontent.com myqcloud.com oraclecloud.com r2.cloudflarestorage.com sharepoint.com
+    wasabisys.com wordpress.com zendesk.com
     """
-    aliyuncs.com atlassian.net azure.com b-cdn.net backblazeb2.com cloudflarestorage.com
-    eu.backblazeb2.com firebaseio.com glitch.me googleusercontent.com myqcloud.com oraclecloud.com
-    r2.cloudflarestorage.com sharepoint.com wasabisys.com wordpress.com zendesk.com
-    """.split()
-)
+SHARED = frozenset(_SHARED.split())
 PORTS = {
     25: "carries mail to anyone",
     53: "is DNS, which the gate answers itself",

@@ -76,6 +76,11 @@ def fingerprint(sources: Sources) -> Hashable:
     return tuple((str(path), _identity(path)) for path in paths)
 
 
+def is_shipped(source: Source, sources: Sources) -> bool:
+    """Whether a line came with the program, and so is not for editing."""
+    return source.file.startswith(f"{SHIPPED_AS}/") and all(source.file != file.shown for file in sources.files)
+
+
 def _shipped() -> Path:
     """Inside the package as installed, beside it in a checkout."""
     package = Path(egress.__file__).parent
@@ -144,10 +149,13 @@ def _text(file: File) -> str:
 def _bytes(path: Path) -> bytes:
     # Without O_NONBLOCK the open itself would wait for a FIFO's writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError("is not a regular file")
-        return file.read(MAX_BYTES + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
 
 
 def _names(directory: Path | None) -> list[Path]:

@@ -83,6 +83,8 @@ def _reject_what_people_try(text: str) -> None:
         raise Malformed(f"{text!r} has a path; write {host or 'example.com'}, or a mapping with `paths:`")
     if text == "*":
         raise Malformed("'*' would allow everything; list the hosts, such as example.com or *.example.com")
+    if text.count(":") > 1 and "[" not in text:
+        raise Malformed(f"{text!r}: an IPv6 address stands in brackets, as in [fd00::7] or [fd00::7]:443")
     if "*" in text.removeprefix("*."):
         raise Malformed(f"{text!r}: a star stands only in front of a whole name, as in *.example.com")
 

@@ -52,8 +52,19 @@ class Finding(NamedTuple):
         return tuple(Candidate(place.ip, port, place.own) for place in self.places)
 
 
+class _Flight:
+    """A look-up under way, and how many wait for it."""
+
+    __slots__ = ("begun", "task", "waiting")
+
+    def __init__(self, task: asyncio.Task[Finding]) -> None:
+        self.task = task
+        self.begun = False  # it has a thread, and cannot be called off
+        self.waiting = 0
+
+
 class Resolver:
-    __slots__ = ("_asking", "_cache", "_client", "_flights", "_free", "_limits", "_loop")
+    __slots__ = ("_cache", "_client", "_flights", "_free", "_limits", "_loop")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, limits: Limits = LIMITS, server: DnsServer | None = None
@@ -62,8 +73,7 @@ class Resolver:
         self._limits = limits
         self._client = None if server is None else DnsClient(server, loop, limits)
         self._cache: dict[Host, tuple[float, Finding]] = {}  # with the time it holds until, the oldest first
-        self._flights: dict[Host, asyncio.Task[Finding]] = {}
-        self._asking: set[Host] = set()  # those of them that wait for nothing but the answer
+        self._flights: dict[Host, _Flight] = {}
         self._free = asyncio.Semaphore(limits.lookups)
 
     def known(self, target: Target, hosts: Mapping[Host, Fixed]) -> tuple[Candidate, ...] | None:
@@ -82,37 +92,43 @@ class Resolver:
         if known is not None:
             return known
         flight = self._flights.get(target.host) or self._take_off(target.host)
-        # Unlike awaiting it, this leaves the flight alone when the one who waits is cancelled.
-        await asyncio.wait((flight,), timeout=self._limits.resolve)
-        if not flight.done():
-            late = f"no answer in {self._limits.resolve:g} s"
-            raise Refused(Reason.UNRESOLVED, late if target.host in self._asking else _BUSY)
-        if flight.cancelled():
+        await self._wait_for(flight, target.host)
+        if not flight.task.done():
+            raise Refused(Reason.UNRESOLVED, f"no answer in {self._limits.resolve:g} s" if flight.begun else _BUSY)
+        if flight.task.cancelled():
             raise Refused(Reason.UNRESOLVED, "the gate is closing")
-        return flight.result().at(target.port)
+        return flight.task.result().at(target.port)
 
     def close(self) -> None:
         for flight in self._flights.values():
-            flight.cancel()
+            flight.task.cancel()
         self._cache.clear()
 
-    def _take_off(self, host: Host) -> asyncio.Task[Finding]:
-        flight = self._flights[host] = self._loop.create_task(self._fly(host))
-        flight.add_done_callback(lambda _: self._flights.pop(host))
+    def _take_off(self, host: Host) -> _Flight:
+        flight = self._flights[host] = _Flight(self._loop.create_task(self._fly(host)))
+        flight.task.add_done_callback(lambda _: self._remove(host, flight))
         return flight
 
-    async def _fly(self, host: Host) -> Finding:
+    def _remove(self, host: Host, flight: _Flight) -> None:
+        if self._flights.get(host) is flight:
+            del self._flights[host]
+
+    async def _wait_for(self, flight: _Flight, host: Host) -> None:
+        """Wait as long as one may. The last to leave one that has not begun calls it off."""
+        flight.waiting += 1
         try:
-            async with asyncio.timeout(self._limits.resolve):
-                await self._free.acquire()
-        except TimeoutError:
-            return Finding((), _BUSY, 0)
-        self._asking.add(host)
-        try:
-            finding = await (self._ask_system(host) if self._client is None else self._ask(self._client, host))
+            # Unlike awaiting it, this leaves the task alone when the one who waits is cancelled.
+            await asyncio.wait((flight.task,), timeout=self._limits.resolve)
         finally:
-            self._asking.discard(host)
-            self._free.release()
+            flight.waiting -= 1
+            if not (flight.waiting or flight.begun):
+                self._remove(host, flight)
+                flight.task.cancel()
+
+    async def _fly(self, host: Host) -> Finding:
+        async with self._free:
+            self._flights[host].begun = True
+            finding = await (self._ask_system(host) if self._client is None else self._ask(self._client, host))
         self._keep(host, finding)
         return finding
 

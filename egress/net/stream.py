@@ -62,7 +62,7 @@ class Stream:
                 answer = next(handshake)
                 if answer:
                     await self.send(answer)
-                if not await self.fill():
+                elif not await self.fill():
                     raise Closed("the peer closed the connection in the middle of a handshake")
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]  # StopIteration does not carry T

@@ -26,6 +26,7 @@ from egress.wire.connect import connect
 
 _DEFAULT_PORT = 80
 _SEPARATORS = re.compile(r"[,\s]+")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _USERINFO = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})+")  # RFC 3986 section 3.2.1
 _ESCAPE = re.compile(rb"%(..)")
 
@@ -72,16 +73,6 @@ class Upstreams(NamedTuple):
     plain: Upstream | None = None
     exempt: tuple[Exempt, ...] = ()
 
-    @classmethod
-    def parse(cls, text: str | None, environ: Mapping[str, str]) -> Upstreams:
-        """What `--upstream` says: nothing, `env`, or the URL of a proxy for everything."""
-        if text is None:
-            return NO_UPSTREAM
-        if text == "env":
-            return from_environment(environ)
-        upstream = parse_upstream(text)
-        return cls(upstream, upstream)
-
 
 NO_UPSTREAM = Upstreams()
 _THIS_HOST = (
@@ -97,6 +88,10 @@ def route(upstreams: Upstreams, target: Target, tls: bool) -> Upstream | None:
     if upstream is None or any(exempt.covers(target) for exempt in upstreams.exempt):
         return None
     return upstream
+
+
+def always(upstream: Upstream) -> Upstreams:
+    return Upstreams(upstream, upstream)
 
 
 def from_environment(environ: Mapping[str, str]) -> Upstreams:
@@ -122,7 +117,7 @@ def parse_upstream(text: str) -> Upstream:
     if not slashes:
         raise Malformed(f"upstream proxy {_discreet(text)!r} has no scheme; write http://host:port")
     if scheme.lower() != "http":
-        raise Malformed(f"upstream proxy {_discreet(text)!r}: only http:// proxies are supported, not {scheme}://")
+        raise Malformed(f"upstream proxy {_discreet(text)!r}: only http:// proxies are supported")
     userinfo, at, authority = rest.removesuffix("/").rpartition("@")
     try:
         host, port = parse_authority(authority, _DEFAULT_PORT)
@@ -173,10 +168,10 @@ def _basic(userinfo: str, text: str) -> str:
 
 
 def _discreet(text: str) -> str:
-    """As written, without what stands before the last @."""
-    scheme, slashes, rest = text.rpartition("://")
-    _, at, authority = rest.rpartition("@")
-    return f"{scheme}{slashes}***@{authority}" if at else text
+    """As written, but for what stands between the scheme and the last @."""
+    scheme = _SCHEME.match(text)
+    _, at, authority = text.rpartition("@")
+    return f"{scheme[0] if scheme else ''}***@{authority}" if at else text
 
 
 def _exempt(entry: str) -> Exempt | None:

@@ -12,7 +12,6 @@ from egress.refusals import TABLE, Reason, Refused
 from egress.wire.http1 import Field, Fields, Request, values, write_head
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
-_CONFIG = "~/.config/egress/policy.yaml"
 _ALLOWABLE = frozenset({Reason.NOT_LISTED, Reason.PORT_NOT_LISTED, Reason.ADDRESS_LITERAL})
 
 
@@ -29,7 +28,7 @@ def facts(refused: Refused, asked: str, persona: str) -> dict[str, str]:
     if asked and persona:
         told["why"] = f"egress check {asked} --persona {persona}"
     if refused.reason in _ALLOWABLE:
-        told["allow"] = f"add {asked!r} to the allow list of persona {persona} in {_CONFIG}"
+        told["allow"] = f"add {asked} to the allow list of persona {persona}; that command shows where and how"
     return told
 
 

@@ -129,6 +129,8 @@ class Chunked:
             return self._finish(buffer, end + 4, [f for f in fields if f.name not in _NOT_IN_TRAILERS], out)
         if len(buffer) >= self._limits.trailer_bytes:
             raise _bad("the trailers are too large")
+        if buffer.count(b"\n") != buffer.count(b"\r\n"):  # its sender thinks that it is over
+            raise _bad("a trailer line ends in a bare LF")
         return False
 
     def _finish(self, buffer: bytearray, size: int, trailers: list[Field], out: bytearray) -> bool:

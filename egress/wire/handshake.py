@@ -1,8 +1,8 @@
 """How protocol readers are written: generators over a buffer, with no IO of their own.
 
 A handshake looks at `buffer`, consumes what it understood from its front and returns a value; bytes
-behind that stay for whoever reads next. When it needs more input it yields what it wants sent to the
-peer (mostly nothing), and the driver sends that, appends what came to the same buffer and resumes it.
+behind that stay for whoever reads next. It yields bytes that it wants sent to the peer, and is resumed when
+they are; or it yields NOTHING when it needs more input, and is resumed when some was appended to the buffer.
 It raises `Refused` for what it will not accept. The same generator is driven by a socket in
 `net.stream` and by plain bytes, whole or one at a time, in tests.
 """

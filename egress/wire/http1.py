@@ -63,7 +63,9 @@ class Response(NamedTuple):
 
     @property
     def keeps_alive(self) -> bool:
-        return self.length != UNTIL_CLOSE and _keeps_alive(self.fields, self.minor)
+        """Chunks under the banner of HTTP/1.0 are read, and not trusted further (RFC 9112 section 6.1)."""
+        framed = self.length != UNTIL_CLOSE and (self.minor == 1 or self.length != CHUNKED)
+        return framed and _keeps_alive(self.fields, self.minor)
 
 
 def read_request(buffer: bytearray, limits: Limits = LIMITS) -> Handshake[Request]:
@@ -110,7 +112,8 @@ def values(fields: Fields, name: str) -> list[str]:
 
 def tokens(fields: Fields, name: str) -> list[str]:
     """The comma-separated members of a list header, in lower case."""
-    return [token for value in values(fields, name) for token in value.lower().replace(" ", "").split(",") if token]
+    members = ",".join(values(fields, name)).lower().split(",")
+    return [token for member in members if (token := member.strip(" \t"))]
 
 
 def end_to_end(fields: Fields) -> list[Field]:
@@ -129,6 +132,7 @@ def _head(buffer: bytearray, limits: Limits, first_line: int) -> Handshake[str]:
     searched = 0
     while (end := buffer.find(_END, searched)) < 0:
         _check_size(buffer, limits, first_line)
+        _check_lines(buffer, searched)
         searched = max(0, len(buffer) - 3)
         yield NOTHING
     _check_size(buffer[: end + 4], limits, first_line)
@@ -139,11 +143,15 @@ def _head(buffer: bytearray, limits: Limits, first_line: int) -> Handshake[str]:
 
 def _check_size(head: bytearray, limits: Limits, first_line: int) -> None:
     line_end = head.find(b"\r\n", 0, first_line + 2)
-    if line_end < 0 and len(head) > first_line:
+    if line_end < 0 and len(head) > first_line + 1:  # of a line just as long, its CR may stand there
         raise Refused(Reason.URI_TOO_LONG, f"the first line is longer than {first_line} bytes")
     if len(head) > limits.header_bytes:
         raise Refused(Reason.TOO_LARGE, f"the header section is larger than {limits.header_bytes} bytes")
-    if head.find(b"\n") >= 0 and head.find(b"\n") != head.find(b"\r\n") + 1:
+
+
+def _check_lines(head: bytearray, start: int) -> None:
+    """A client that ends its lines in LF thinks that its head is whole: say so now, not when time is up."""
+    if head.count(b"\n", start) != head.count(b"\r\n", max(0, start - 1)):
         raise _malformed("a line ends in a bare LF")
 
 
