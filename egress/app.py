@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from egress import policysources
+from egress import enforce, policysources
 from egress.audit import Audit
 from egress.gateway import Gateway
 from egress.limits import LIMITS, Limits
@@ -55,7 +55,7 @@ class Gate:
         self.reception = Reception(self.gateway)
         self.reloader = Reloader(
             self.gateway,
-            lambda: load(setup.sources),
+            lambda: enforce.load(setup.sources),
             lambda: policysources.fingerprint(setup.sources),
             setup.report,
         )
@@ -70,22 +70,6 @@ class Gate:
         await self.reception.close()
         self.resolver.close()
         self.audit.close()
-
-
-class NeedsInspection(ValueError):
-    """A rule that cannot be enforced is not ignored: nothing starts."""
-
-
-def load(sources: Sources) -> Policy:
-    """The policy as its files have it now, if every rule of it can be enforced."""
-    policy = policysources.load(sources)
-    for persona in policy.personas.values():
-        if rule := persona.needs_inspection:
-            raise NeedsInspection(
-                f"{rule.source}: the rule for {rule.pattern} of persona {persona.name} needs a look into requests "
-                "(methods, paths, secret, inspect), which this version cannot take"
-            )
-    return policy
 
 
 def fit_descriptors(limits: Limits) -> Limits:

@@ -21,6 +21,7 @@ import msgspec
 
 from egress.model import Decision, Verdict, Via
 from egress.refusals import Reason, Refused
+from egress.tally import Tally
 
 _OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WAITING = 4096
@@ -83,6 +84,7 @@ class Audit:
         self._waiting: deque[bytes] = deque()
         self._lost = 0
         self._ids = 0
+        self.tally = Tally()
 
     def next_id(self) -> int:
         self._ids += 1
@@ -97,8 +99,10 @@ class Audit:
         )  # fmt: skip
         if decision.verdict is Verdict.ALLOW:
             self._must_write(record)
+            self.tally.allow()
         else:
             self._write_or_keep(record)
+            self.tally.deny(host)
 
     def end(self, number: int, persona: str, ip: str | None, up: int, down: int, ms: int, outcome: str) -> None:
         self._write_or_keep(

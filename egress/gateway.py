@@ -48,9 +48,12 @@ class Gateway:
         self.loop = loop
         self.listeners = Listeners()
 
-    async def carry(self, client: Stream, persona: str, via: Via, target: Target, welcome: bytes) -> None:
-        """A whole tunnel, for CONNECT and SOCKS5; `welcome` is what tells the client that it may begin."""
-        passage = self.decide(client, persona, via, target)
+    async def carry(self, client: Stream, persona: str, via: Via, target: Target, welcome: bytes = b"") -> None:
+        """A whole tunnel; `welcome` is what tells the client that it may begin."""
+        await self.carry_on(self.decide(client, persona, via, target), welcome)
+
+    async def carry_on(self, passage: Passage, welcome: bytes = b"") -> None:
+        client, target = passage.client, passage.target
         try:
             await self.reach(passage)
             await client.send(welcome)
@@ -66,7 +69,10 @@ class Gateway:
 
     def decide(self, client: Stream, persona: str, via: Via, target: Target) -> Passage:
         """The passage of an allowed request, its decision on record; Refused for any other."""
-        decision = self._judge(persona, via, target)
+        return self.admit(client, persona, via, target, self._judge(persona, via, target))
+
+    def admit(self, client: Stream, persona: str, via: Via, target: Target, decision: Decision) -> Passage:
+        """Put a decision on record and act on it."""
         if decision.allowed and len(self.traffic) >= self.limits.connections:
             decision = Decision(Verdict.DENY, Reason.LIMIT, decision.rule)
         passage = Passage(self.audit, persona, via, target, decision, client, self.loop.time())
@@ -83,7 +89,7 @@ class Gateway:
     async def reach(self, passage: Passage) -> Stream:
         """The passage's upstream: resolved once, vetted, and dialled at a vetted address."""
         proxy = route(self.upstreams, passage.target, passage.rule.expects_tls(passage.target.port))
-        if proxy is not None:
+        if proxy is not None and passage.target.host not in self.live.policy.hosts:
             return await self._reach_through(passage, proxy)
         vetted = vet(await self._resolve(passage.target), passage.rule, self.listeners)
         return passage.connected(await self._dial(vetted))

@@ -2,7 +2,7 @@
 
 Whoever may reach one of these may in effect reach anybody: it stores what it is sent for others to
 fetch, carries connections on, or answers for the whole of DNS. A policy may still want one; it should
-know what it takes. Names below a listed host count as that host.
+know what it takes. Names below a listed host count as that host, but for those that hold buckets.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ _KINDS = {
     "fetches any address for whoever asks": """
         allorigins.win cors-anywhere.herokuapp.com corsproxy.io r.jina.ai translate.goog
         """,
-    "holds the buckets of all customers under one name": """
-        firebasestorage.googleapis.com s3.amazonaws.com storage.cloud.google.com storage.googleapis.com
-        """,
     "resolves any name over HTTPS or TLS, past the gate's own nameserver": """
         1.0.0.1 1.1.1.1 8.8.4.4 8.8.8.8 9.9.9.9 149.112.112.112 2001:4860:4860::8844 2001:4860:4860::8888
         2606:4700:4700::1001 2606:4700:4700::1111 2620:fe::9 2620:fe::fe cloudflare-dns.com
@@ -45,6 +42,8 @@ _KINDS = {
         doh.pub freedns.controld.com one.one.one.one
         """,
 }
+# The buckets of all customers behind one name; the names below belong to one customer each.
+_BUCKETS = "firebasestorage.googleapis.com s3.amazonaws.com storage.cloud.google.com storage.googleapis.com"
 # Every customer has a name below these, and the Public Suffix List does not say so.
 _SHARED = """
     aliyuncs.com atlassian.net azure.com b-cdn.net backblazeb2.com cloudflarestorage.com firebaseio.com
@@ -71,12 +70,13 @@ def parents(host: str) -> Iterator[str]:
 
 
 _HAZARDS = {host: Hazard(host, words) for words, hosts in _KINDS.items() for host in hosts.split()}
+_STORES = {host: Hazard(host, "holds the buckets of all customers under one name") for host in _BUCKETS.split()}
 _BELOW = {parent: hazard for host, hazard in _HAZARDS.items() if ":" not in host for parent in parents(host)}
 
 
 def hazard_at(host: str) -> Hazard | None:
     """What this host is, or is part of."""
-    return next((_HAZARDS[name] for name in (host, *parents(host)) if name in _HAZARDS), None)
+    return _STORES.get(host) or next((_HAZARDS[name] for name in (host, *parents(host)) if name in _HAZARDS), None)
 
 
 def hazard_below(host: str) -> Hazard | None:

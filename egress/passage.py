@@ -60,7 +60,12 @@ class Passage:
 
     def announce(self) -> None:
         """Put the decision on record; Refused if it was an allow and could not be."""
-        self._audit.decision(self.number, self.persona, self.via, *self.target, self.decision)
+        try:
+            self._audit.decision(self.number, self.persona, self.via, *self.target, self.decision)
+        except Refused as refused:
+            denial = Decision(Verdict.DENY, refused.reason, self.decision.rule)
+            self._audit.decision(self.number, self.persona, self.via, *self.target, denial)  # kept until it can be
+            raise
 
     def refuse(self, refused: Refused, now: float) -> None:
         """It was allowed by name, and then something else was wrong: say so under the same number."""
@@ -70,6 +75,7 @@ class Passage:
             self.over = True
             denial = Decision(Verdict.DENY, refused.reason, self.decision.rule)
             self._audit.decision(self.number, self.persona, self.via, *self.target, denial)
+            self._audit.tally.allowed -= 1  # it had been counted as such
 
     def finish(self, outcome: str, now: float) -> None:
         if not self.over:

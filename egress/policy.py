@@ -27,6 +27,7 @@ from egress.rules import Rule
 _NOT_LISTED = Decision(Verdict.DENY, Reason.NOT_LISTED)
 _LITERAL = Decision(Verdict.DENY, Reason.ADDRESS_LITERAL)
 _METADATA = Decision(Verdict.DENY, Reason.METADATA_ADDRESS)
+_NO_PORT = 0  # which no rule grants
 
 
 class Entry(NamedTuple):
@@ -95,6 +96,15 @@ class Persona:
             if refusal.rule is None and entry.other is not None:
                 refusal = entry.other
         return refusal
+
+    def decide_name(self, host: Host) -> Decision:
+        """May this host be reached on any port at all? DNS asks before a port is known."""
+        refusal = self.decide(Target(host, _NO_PORT))
+        if refusal.reason is not Reason.PORT_NOT_LISTED:
+            return refusal  # not listed, or denied on every port
+        ports = (port for entry in self._allow.find(host) for port in entry.ports)
+        answers = [*(self.decide(Target(host, port)) for port in ports), refusal]
+        return next((answer for answer in answers if answer.allowed), answers[0])
 
     @property
     def needs_inspection(self) -> Rule | None:

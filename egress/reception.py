@@ -32,10 +32,14 @@ class Reception:
         self._guests: set[asyncio.Task[None]] = set()
         self._listeners: list[Listener] = []
 
-    def open(self, sock: socket.socket, door: Door) -> None:
-        """Serve a listening socket, and never let anyone reach it through the gate."""
-        self._listeners.append(Listener(sock, partial(self._admit, door), self._gate.loop))
+    def open(self, sock: socket.socket, door: Door, face: Face | None = None) -> None:
+        """Serve a listening socket of this host, and never let anyone reach it through the gate."""
+        self.open_elsewhere(sock, door, face)
         self._gate.listeners = _with(self._gate.listeners, sock)
+
+    def open_elsewhere(self, sock: socket.socket, door: Door, face: Face | None = None) -> None:
+        """Serve a listening socket of another network. Without a face, the first byte chooses one."""
+        self._listeners.append(Listener(sock, partial(self._admit, door, face or _by_first_byte), self._gate.loop))
 
     async def close(self) -> None:
         for listener in self._listeners:
@@ -44,27 +48,32 @@ class Reception:
             guest.cancel()
         await asyncio.gather(*self._guests, return_exceptions=True)
 
-    def _admit(self, door: Door, sock: socket.socket) -> None:
+    def _admit(self, door: Door, face: Face, sock: socket.socket) -> None:
         if len(self._guests) >= self._gate.limits.connections + _SPARE:
             sock.close()
             return
-        task = self._gate.loop.create_task(self._serve(sock, door))
+        task = self._gate.loop.create_task(self._serve(sock, door, face))
         self._guests.add(task)
         task.add_done_callback(self._guests.discard)
 
-    async def _serve(self, sock: socket.socket, door: Door) -> None:
+    async def _serve(self, sock: socket.socket, door: Door, face: Face) -> None:
         client = Stream(sock, self._gate.loop)
         try:
             client.expire_in(self._gate.limits.handshake)
             if door.peers is not None and peer_uid(sock) not in door.peers:
                 refused = Refused(Reason.PEER_NOT_ALLOWED, asked=f"uid {peer_uid(sock)}")
                 self._gate.note(refused, door.persona or "", Via.HTTP)
-            elif await client.fill():
-                await _FACES[sniff.protocol(client.buffer[0])](self._gate, client, door)
+            else:
+                await face(self._gate, client, door)
         except OSError:
             pass  # it went away, or it took too long: there is nobody left to tell
         finally:
             client.close()
+
+
+async def _by_first_byte(gate: Gateway, client: Stream, door: Door) -> None:
+    if await client.fill():
+        await _FACES[sniff.protocol(client.buffer[0])](gate, client, door)
 
 
 async def _refuse_tls(gate: Gateway, client: Stream, door: Door) -> None:

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     RESOLVED_PRIVATE = "resolved_private"
     METADATA_ADDRESS = "metadata_address"
     OWN_LISTENER = "own_listener"
+    NOT_TCP = "not_tcp"
     # refused by what came over the wire
     MALFORMED_REQUEST = "malformed_request"
     TOO_LARGE = "too_large"
@@ -96,6 +97,7 @@ TABLE: dict[Reason, Row] = {
     Reason.RESOLVED_PRIVATE: _blocked("{target} leads to an address that is not public; its rule needs private: true"),
     Reason.METADATA_ADDRESS: _blocked("{target} leads to an address that no rule can allow"),
     Reason.OWN_LISTENER: _blocked("{target} leads back to the gate itself"),
+    Reason.NOT_TCP: _blocked("{target} was sent something else than TCP, and only TCP and DNS pass"),
     Reason.MALFORMED_REQUEST: _unreadable(400, "the request is malformed or ambiguous"),
     Reason.TOO_LARGE: _unreadable(431, "the header section of the request is too large"),
     Reason.URI_TOO_LONG: _unreadable(414, "the request line is too long"),

@@ -1,15 +1,19 @@
 """A gate inside the test's own event loop, with real sockets around it.
 
-    async with gate(hosts={"allowed.test": upstream.port}) as g:
-        answer = await g.ask(b"GET http://allowed.test/ HTTP/1.1\r\n…")
-        assert g.records()[0]["reason"] == "listed"
+async with gate(hosts={"allowed.test": upstream.port}) as g:
+    answer = await g.ask(b"GET http://allowed.test/ HTTP/1.1\r\n…")
+    assert g.records()[0]["reason"] == "listed"
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,7 @@ from egress.gateway import Gateway
 from egress.limits import LIMITS, Limits
 from egress.model import Host, Source
 from egress.net.listeners import open_tcp
-from egress.net.resolver import Resolver
+from egress.net.resolver import Finding, Resolver
 from egress.passage import Traffic
 from egress.policy import Fixed, Persona, Policy
 from egress.reception import Reception
@@ -27,6 +31,30 @@ from egress.rules import Rule, parse_rule
 from egress.sessions import Door, Live
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+PATIENCE = 15.0  # for what must happen; nothing waits as long as that unless it is broken
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Give the loop turns until it holds. It is an error if it never does."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
+def descriptors() -> dict[str, str]:
+    """What this process has open."""
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
+    return found
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Close with a reset, as a process does that died with input unread."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 class Upstream:
@@ -34,23 +62,36 @@ class Upstream:
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
+        self._open: set[asyncio.Task[Any]] = set()
         self.connections = 0
         self.port = 0
 
+    @property
+    def open(self) -> int:
+        """Connections that are still being served."""
+        return len(self._open)
+
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         self._server.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
         try:
             await self._handler(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
+            self._open.discard(task)
             writer.close()
 
 
@@ -98,6 +139,62 @@ class Http:
         return b""
 
 
+class Says:
+    """An upstream handler for one request: it reads a head, says its piece, and closes, resets or stays silent."""
+
+    def __init__(self, *pieces: bytes, then: str = "close") -> None:
+        self.pieces, self.then = pieces, then
+        self.heads: list[bytes] = []
+        self.ended: list[bytes | None] = []  # what came after the head; None for a reset
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+        for piece in self.pieces:
+            writer.write(piece)
+            await writer.drain()
+        if self.then == "reset":
+            reset(writer)
+        elif self.then == "wait":
+            self.ended.append(await _rest(reader))
+
+
+class Sink:
+    """An upstream handler that reads until the end, and remembers how much, and how it ended."""
+
+    def __init__(self) -> None:
+        self.got = bytearray()
+        self.ended: list[str] = []
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                self.got += data
+            self.ended.append("closed")
+        except ConnectionError:
+            self.ended.append("reset")
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes | None:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return None
+
+
+class Names(Resolver):
+    """A resolver that looks nothing up: each time a name is asked for it gives the next of its answers."""
+
+    def __init__(self, answers: Mapping[str, Sequence[Sequence[str]]], anything: Sequence[str] = ()) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self._answers = {name: iter(each) for name, each in answers.items()}
+        self._anything = anything
+        self.asked: list[str] = []
+
+    async def _ask_system(self, host: Host) -> Finding:
+        self.asked.append(host)
+        return self._finding(next(self._answers.get(host, iter(())), self._anything), 0)
+
+
 def rule(text: str, **changes: Any) -> Rule:
     """A rule that may lead to loopback, where the tests' upstreams are."""
     return parse_rule(text, Source("test.yaml", 1))._replace(**{"private": True, **changes})
@@ -125,14 +222,32 @@ class Kit:
             writer.write(data)
             if eof:
                 writer.write_eof()
-            return await asyncio.wait_for(reader.read(), 15)
+            return await asyncio.wait_for(reader.read(), PATIENCE)
         finally:
             writer.close()
+
+    async def put(self, data: bytes) -> None:
+        """Say it and hang up, whatever the answer."""
+        _, writer = await self.connect()
+        writer.write(data)
+        await writer.drain()
+        reset(writer)
 
     async def tunnel(self, target: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
         reader, writer = await self.connect()
         writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
         return reader, writer, await reader.readuntil(b"\r\n\r\n")
+
+    async def socks(self, name: bytes, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
+        """A SOCKS5 connection to a name, and the reply to its request."""
+        reader, writer = await self.connect()
+        writer.write(b"\x05\x01\x00" + socks_request(name, port))
+        assert await reader.readexactly(2) == b"\x05\x00"
+        return reader, writer, await reader.readexactly(10)
+
+
+def socks_request(name: bytes, port: int, command: int = 1) -> bytes:
+    return bytes((5, command, 0, 3, len(name))) + name + port.to_bytes(2, "big")
 
 
 @asynccontextmanager
@@ -142,14 +257,15 @@ async def gate(
     deny: tuple[Rule, ...] = (),
     hosts: Mapping[str, int] | None = None,
     limits: Limits = LIMITS,
+    names: Resolver | None = None,
     **options: Any,
 ) -> AsyncIterator[Kit]:
-    """A gate for persona `p`; `hosts` maps names to ports on loopback."""
+    """A gate for persona `p`; `hosts` maps names to ports on loopback, `names` resolves all others."""
     loop = asyncio.get_running_loop()
     fixed = {Host(name): Fixed("127.0.0.1", port) for name, port in (hosts or {}).items()}
     policy = Policy({"p": Persona("p", allow, deny)}, fixed)
     audit = Audit(str(tmp_path / "audit.jsonl"), "test")
-    traffic, resolver = Traffic(loop, limits), Resolver(loop, limits)
+    traffic, resolver = Traffic(loop, limits), names or Resolver(loop, limits)
     gateway = Gateway(Live(policy), audit, resolver, traffic, loop, limits=limits, **options)
     reception = Reception(gateway)
     sock = open_tcp("127.0.0.1", 0)

@@ -26,7 +26,13 @@ async def test_an_allowed_tunnel_carries_bytes_both_ways_and_is_on_record(tmp_pa
         "allow", "connect", "allowed.test", 22,
     )  # fmt: skip
     assert decision["rule"] == "test.yaml:1 allowed.test"
-    assert (end["id"], end["up"], end["down"], end["outcome"], end["ip"]) == (decision["id"], 4, 4, "closed", "127.0.0.1")
+    assert (end["id"], end["up"], end["down"], end["outcome"], end["ip"]) == (
+        decision["id"],
+        4,
+        4,
+        "closed",
+        "127.0.0.1",
+    )
 
 
 async def test_a_denied_tunnel_is_told_why_and_nothing_is_dialled(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import pytest
 from gatekit import Kit, echo, upstream
 
 from egress import policysources
-from egress.app import Gate, NeedsInspection, Setup, load
+from egress.app import Gate, Setup
+from egress.enforce import load
 from egress.net.listeners import open_tcp
 from egress.policysources import Sources
+from egress.problems import PolicyError
 from egress.sessions import Door
 
 GOOD = """
@@ -79,7 +81,14 @@ async def test_an_edit_is_noticed_and_closes_what_it_no_longer_allows(tmp_path: 
 
 @pytest.mark.parametrize(
     "nonsense",
-    ["", "null", "version: 1\npersonas: [", "version: 1\npersonas: {p: {allow: ['*']}}", "version: 1\nperson: {}", "\0"],
+    [
+        "",
+        "null",
+        "version: 1\npersonas: [",
+        "version: 1\npersonas: {p: {allow: ['*']}}",
+        "version: 1\nperson: {}",
+        "\0",
+    ],
 )
 async def test_a_bad_edit_keeps_the_last_good_policy_and_is_on_record(tmp_path: Path, nonsense: str) -> None:
     async with world(tmp_path) as w:
@@ -134,5 +143,5 @@ def test_a_policy_that_needs_inspection_does_not_start(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("version: 1\npersonas:\n  p:\n    allow:\n      - {host: allowed.test, inspect: true}\n")
     sources = Sources(policysources.locate().shipped, None, policysources.locate([os.fspath(file)]).files)
-    with pytest.raises(NeedsInspection, match=r"policy.yaml:5: the rule for allowed.test of persona p"):
+    with pytest.raises(PolicyError, match=r"policy.yaml:5: the rule for allowed.test of persona p"):
         load(sources)

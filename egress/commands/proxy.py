@@ -8,7 +8,7 @@ import os
 import signal
 from typing import Any
 
-from egress import app
+from egress import app, enforce
 from egress.commands import entrances
 from egress.commands.options import add_policy_options, sources_of
 from egress.commands.say import Failure, say
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace) -> int:
     setup = _setup(args)
-    policy = app.load(setup.sources)
+    policy = enforce.load(setup.sources)
     opened = entrances.open_all(args, policy, setup.users)
     loop = asyncio.get_running_loop()
     gate = _start(setup, policy, loop)

@@ -182,7 +182,6 @@ class _Race:
 
     def _give_up(self) -> None:
         self._failures += [_Failure(address, errno.ETIMEDOUT) for address in self._running.values()]
-        self._waiting.clear()
         self.close()
         self._tell()
 

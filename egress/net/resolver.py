@@ -59,7 +59,7 @@ class _Flight:
 
     def __init__(self, task: asyncio.Task[Finding]) -> None:
         self.task = task
-        self.begun = False  # it has a thread, and cannot be called off
+        self.begun = False  # it is being asked, and is not called off any more
         self.waiting = 0
 
 

@@ -3,6 +3,7 @@
 Plain non-blocking sockets rather than asyncio's transports: the bytes must be ours to splice, a
 back-pressured peer must simply not be read, and a refused one must be closable with nothing in
 flight. Each wait costs one reader registration and no task; a deadline is one timer for a whole phase.
+A peer that never makes us wait is made to let others have their turn.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from egress.wire.handshake import Handshake, T
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _PARTING, _PARTING_READS = 2.0, 64
+_BURST = 8  # reads in a row, none of them waited for
 
 
 class Closed(ConnectionError):
@@ -24,7 +26,7 @@ class Closed(ConnectionError):
 
 
 class Stream:
-    __slots__ = ("_expired", "_loop", "_reading", "_timer", "_writing", "buffer", "sock")
+    __slots__ = ("_burst", "_expired", "_loop", "_reading", "_timer", "_writing", "buffer", "sock")
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self.sock = sock
@@ -34,9 +36,13 @@ class Stream:
         self._writing: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._expired = False
+        self._burst = 0
 
     async def fill(self) -> int:
         """Append what the peer sends next to the buffer; 0 is its end of sending."""
+        self._burst += 1
+        if self._burst > _BURST:
+            await self._yield()
         while True:
             try:
                 data = self.sock.recv(LIMITS.read)
@@ -115,7 +121,14 @@ class Stream:
             if waiter is not None and not waiter.done():
                 waiter.set_exception(error)
 
+    async def _yield(self) -> None:
+        self._burst = 0
+        await asyncio.sleep(0)
+        if self._expired:
+            raise TimeoutError("deadline")
+
     async def _readable(self) -> None:
+        self._burst = 0
         self._reading = waiter = self._waiter()
         fd = self.sock.fileno()
         self._loop.add_reader(fd, _done, waiter)
