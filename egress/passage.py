@@ -14,7 +14,7 @@ from collections.abc import Callable
 from egress.audit import Audit
 from egress.limits import LIMITS, Limits
 from egress.model import Decision, Target, Verdict, Via
-from egress.net.pipes import Pipes
+from egress.net.pipepool import Pipes
 from egress.net.relay import Outcome, Relay
 from egress.net.stream import Stream
 from egress.net.upstream import Upstream

@@ -110,12 +110,13 @@ class _Conversation:
             with contextlib.suppress(OSError):  # it has left, or said nothing for too long
                 while True:
                     await self._hear()
-            if self._sending is not None:  # who has only stopped asking still gets what it asked for
+            if self._sending is not None:  # who has only stopped asking still gets the answers that there are
                 await self._sending
         finally:
             self._stream.close()
             if self._sending is not None:
                 self._sending.cancel()
+                await asyncio.gather(self._sending, return_exceptions=True)
 
     async def _hear(self) -> None:
         self._stream.expire_in(self._idle)

@@ -21,7 +21,7 @@ import socket
 from enum import StrEnum
 
 from egress.limits import LIMITS
-from egress.net.pipes import Pipe, Pipes
+from egress.net.pipepool import Pipe, Pipes
 from egress.net.stream import Stream
 
 _BURST = 8  # turns one flow may take before others get theirs
