@@ -102,7 +102,8 @@ class Audit:
             self.tally.allow()
         else:
             self._write_or_keep(record)
-            self.tally.deny(host)
+            if via is not Via.DNS:  # the connection that follows is what counts
+                self.tally.deny(host)
 
     def end(self, number: int, persona: str, ip: str | None, up: int, down: int, ms: int, outcome: str) -> None:
         self._write_or_keep(

@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 from egress import __version__
 from egress.commands.say import Failure, complain
-from egress.problems import PolicyError
+from egress.problems import PolicyError, UnknownPersona
 
 _COMMANDS = ("proxy", "check", "policy", "users")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Its commands are of the same kind, and complain as all else does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Failure(message, f"{self.prog} --help")
 
 
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     try:
-        args = _parser(words).parse_args(words)
-        return int(args.run(args))
+        return _run(_parser(words).parse_args(words))
     except Failure as failure:
         return complain(failure)
-    except PolicyError as error:
-        return complain(Failure(str(error), "egress policy lint"))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         return 141
 
 
+def _run(args: argparse.Namespace) -> int:
+    try:
+        return int(args.run(args))
+    except PolicyError as error:
+        raise Failure(str(error), _what_helps(error, args)) from None
+
+
+def _what_helps(error: PolicyError, args: argparse.Namespace) -> str:
+    if isinstance(error, UnknownPersona):
+        return "egress policy show"
+    if error.problems[0].source.file == "--allow":
+        return "write it as --allow host.example or --allow host.example:8443"
+    return shlex.join(["egress", "policy", "lint", *getattr(args, "policy", [])])
+
+
 def _parser(words: list[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="egress",
         description="Give a program exactly the internet its persona may use, and nothing else.",
         epilog="example:\n  egress check github.com --persona reviewer",

@@ -1,8 +1,9 @@
 """Plain HTTP requests and their answers, passed on as they stream.
 
-The request goes up in a task of its own only if it has a body, since an answer may come before all of
-it was sent. The upstream connection is kept for the next request that the very same rule allows to the
-same target. Once an answer has begun, whatever goes wrong can only be told by cutting it off.
+What has come of a body is read before anything is decided, so that one that begins badly goes nowhere.
+The rest goes up in a task of its own, since an answer may come before all of it was sent. The upstream
+connection is kept for the next request that the very same rule allows to the same target. Once an answer
+has begun, whatever goes wrong can only be told by cutting it off.
 """
 
 from __future__ import annotations
@@ -20,11 +21,28 @@ from egress.net.upstream import Upstream
 from egress.passage import Passage
 from egress.refusals import Reason, Refused
 from egress.rules import Rule
-from egress.wire.body import request_body, response_body
+from egress.wire.body import Body, request_body, response_body
 from egress.wire.http1 import Request, Response, read_response
 from egress.wire.rewrite import SWITCHING_PROTOCOLS, check_demands, request_head, response_head, wants_websocket
 
 _SAFE_TO_REPEAT = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Errand(NamedTuple):
+    """A request on its way, with what of its body came along."""
+
+    request: Request
+    path: str
+    body: Body
+    first: bytes
+
+    @property
+    def may_be_repeated(self) -> bool:
+        return not self.request.length and self.request.method in _SAFE_TO_REPEAT
+
+
+class Lost(Refused):
+    """The upstream went away without a word of an answer."""
 
 
 class Kept(NamedTuple):
@@ -43,36 +61,42 @@ class Forwarder:
     def __init__(self, gate: Gateway, client: Stream) -> None:
         self._gate, self._client = gate, client
         self._kept: Kept | None = None
+        self._answered = False
 
     async def exchange(self, request: Request, persona: str, target: Target, path: str) -> bool:
         """Decide, send, answer; whether the client may send another request."""
         check_demands(request)
+        body = request_body(request.length)
+        errand = Errand(request, path, body, body.take(self._client.buffer))
         passage = self._gate.decide(self._client, persona, Via.HTTP, target)
         self._client.expire_in(None)
         try:
-            return await self._attempt(passage, request, path)
+            stays = await self._attempt(passage, errand)
         except Refused as refused:
             self._gate.fail(passage, refused)
             raise
         finally:
             self._gate.leave(passage, Outcome.RESET)
+        if not stays and (self._client.buffer or not body.done):
+            await self._client.part()  # a close with input unread would take the answer back
+        return stays
 
     def close(self) -> None:
         if self._kept is not None:
             self._kept.upstream.close()
             self._kept = None
 
-    async def _attempt(self, passage: Passage, request: Request, path: str) -> bool:
+    async def _attempt(self, passage: Passage, errand: Errand) -> bool:
         """A kept connection may die just as it is used: what is safe to repeat is then sent once more."""
         upstream = self._take_kept(passage)
         if upstream is not None:
             try:
-                return await self._converse(passage, upstream, request, path)
-            except Refused as refused:
+                return await self._converse(passage, upstream, errand)
+            except Lost:
                 upstream.close()
-                if refused.told or passage.is_stopped or request.length or request.method not in _SAFE_TO_REPEAT:
+                if passage.is_stopped or not errand.may_be_repeated:
                     raise
-        return await self._converse(passage, await self._gate.reach(passage), request, path)
+        return await self._converse(passage, await self._gate.reach(passage), errand)
 
     def _take_kept(self, passage: Passage) -> Stream | None:
         """The kept connection, if it is for this and alive."""
@@ -86,48 +110,47 @@ class Forwarder:
         kept.upstream.close()
         return None
 
-    async def _converse(self, passage: Passage, upstream: Stream, request: Request, path: str) -> bool:
-        head = request_head(request, passage.target, path, passage.proxy)
-        upload = None
+    async def _converse(self, passage: Passage, upstream: Stream, errand: Errand) -> bool:
+        request, upload = errand.request, None
+        head = request_head(request, passage.target, errand.path, passage.proxy)
         try:
-            await upstream.send(head)
-            passage.up += len(head)
-            if request.length:
-                upload = asyncio.create_task(self._upload(passage, upstream, request.length))
-            response = await self._response(passage, upstream, request)
+            await _send(passage, upstream, head + errand.first)
+            if not errand.body.done:
+                upload = asyncio.create_task(self._upload(passage, upstream, errand.body))
+            response = await self._response(passage, upstream, request, upload)
         except OSError as error:
             await _raise_upload_error(upload)
-            raise Refused(Reason.BAD_RESPONSE, _silence(error)) from None
+            raise _silence(error, upstream) from None
         else:
             return await self._pass_on(passage, upstream, request, response, upload)
         finally:
             await _cancel(upload)
 
-    async def _upload(self, passage: Passage, upstream: Stream, length: int) -> None:
-        """The request's body, as it comes. A client that breaks off takes the upstream with it."""
-        body = request_body(length)
+    async def _upload(self, passage: Passage, upstream: Stream, body: Body) -> None:
+        """The rest of the request's body, as it comes. A client that breaks off takes the upstream with it."""
         try:
-            while True:
-                if piece := body.take(self._client.buffer):
-                    with contextlib.suppress(ConnectionError):  # it stopped reading: its answer may tell why
-                        await upstream.send(piece)
-                        passage.up += len(piece)
-                if body.done:
-                    return
+            while not body.done:
                 if not await self._client.fill():
                     body.end()
+                await _send(passage, upstream, body.take(self._client.buffer))
         except (Refused, OSError):
             upstream.abort()
             raise
+        if not self._answered:
+            upstream.expire_in(self._gate.limits.response)
 
-    async def _response(self, passage: Passage, upstream: Stream, request: Request) -> Response:
-        """The final answer's head; interim ones are passed on as they come."""
-        upstream.expire_in(self._gate.limits.response)
+    async def _response(
+        self, passage: Passage, upstream: Stream, request: Request, upload: asyncio.Task[None] | None
+    ) -> Response:
+        """The final answer's head, due when all was sent; interim ones are passed on as they come."""
+        self._answered = False
+        upstream.expire_in(self._gate.limits.response if upload is None else None)
         for _ in range(self._gate.limits.interim_responses):
             response = await upstream.run(read_response(upstream.buffer, request.method, self._gate.limits))
             if response.status == SWITCHING_PROTOCOLS and not wants_websocket(request):
                 raise Refused(Reason.BAD_RESPONSE, "it switched protocols unasked")
             if response.status >= 200 or response.status == SWITCHING_PROTOCOLS:
+                self._answered = True
                 upstream.expire_in(None)
                 return response
             if request.minor:
@@ -146,12 +169,14 @@ class Forwarder:
         sent = upload is None or upload.done()
         chunked = request.minor == 1
         stays = sent and request.keeps_alive and (chunked or response.length >= 0)
+        body = response_body(response.length, chunked)
+        first = _beginning(body, upstream.buffer)
         try:
-            await self._tell(passage, response_head(response, chunked=chunked, stays=stays))
+            await self._tell(passage, response_head(response, chunked=chunked, stays=stays) + first)
             if response.status == SWITCHING_PROTOCOLS:
                 self._gate.leave(passage, await self._gate.traffic.relay(passage))
                 return False
-            await self._download(passage, upstream, response, chunked)
+            await self._download(passage, upstream, body)
         except (Refused, OSError) as error:
             self._client.abort()
             raise _cut_off(error) from None
@@ -159,12 +184,11 @@ class Forwarder:
         self._keep(passage, upstream, sent and response.keeps_alive)
         return stays
 
-    async def _download(self, passage: Passage, upstream: Stream, response: Response, chunked: bool) -> None:
-        body = response_body(response.length, chunked)
+    async def _download(self, passage: Passage, upstream: Stream, body: Body) -> None:
         while not body.done:
-            if piece := body.take(upstream.buffer):
-                await self._tell(passage, piece)
-            elif not await upstream.fill():
+            if await upstream.fill():
+                await self._tell(passage, body.take(upstream.buffer))
+            else:
                 await self._tell(passage, body.end())
 
     async def _tell(self, passage: Passage, data: bytes) -> None:
@@ -188,6 +212,12 @@ def _is_quiet(upstream: Stream) -> bool:
     return False
 
 
+async def _send(passage: Passage, upstream: Stream, data: bytes) -> None:
+    with contextlib.suppress(ConnectionError):  # it stopped reading: its answer may tell why
+        await upstream.send(data)
+        passage.up += len(data)
+
+
 async def _raise_upload_error(upload: asyncio.Task[None] | None) -> None:
     """If it was the client's side that broke, that is the error to tell."""
     if upload is not None and upload.done():
@@ -195,14 +225,27 @@ async def _raise_upload_error(upload: asyncio.Task[None] | None) -> None:
 
 
 async def _cancel(upload: asyncio.Task[None] | None) -> None:
+    """Unlike awaiting it, waiting for it leaves apart its cancellation and our own."""
     if upload is not None:
         upload.cancel()
-        with contextlib.suppress(asyncio.CancelledError, OSError, Refused):
-            await upload
+        await asyncio.wait((upload,))
+        if not upload.cancelled():
+            upload.exception()  # told by now, if it concerned anyone
 
 
-def _silence(error: OSError) -> str:
-    return "no answer came in time" if isinstance(error, TimeoutError) else "it closed the connection before answering"
+def _beginning(body: Body, buffer: bytearray) -> bytes:
+    """What of an answer's body came with its head; if that is bad already, the answer is."""
+    try:
+        return body.take(buffer)
+    except Refused as refused:
+        raise Refused(Reason.BAD_RESPONSE, refused.detail) from None
+
+
+def _silence(error: OSError, upstream: Stream) -> Refused:
+    if isinstance(error, TimeoutError):
+        return Refused(Reason.BAD_RESPONSE, "no answer came in time")
+    kind = Refused if upstream.buffer else Lost
+    return kind(Reason.BAD_RESPONSE, "it closed the connection before answering")
 
 
 def _cut_off(error: Exception) -> Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from egress.forward import Forwarder
@@ -16,6 +17,7 @@ from egress.wire import answers, http1
 
 _ABSOLUTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^#]*)")
 _UNSUPPORTED = frozenset({"TRACE", "TRACK", "PRI"})
+_IN_THE_CLEAR = frozenset({"http", "ws"})  # a WebSocket begins as a request, and some ask for it by its own scheme
 
 
 async def converse(gate: Gateway, client: Stream, door: Door) -> None:
@@ -29,7 +31,9 @@ async def converse(gate: Gateway, client: Stream, door: Door) -> None:
 
 async def _next_request(gate: Gateway, client: Stream) -> None:
     """Wait for another request, if the client has not sent one already."""
-    if not client.buffer:
+    if client.buffer:
+        await asyncio.sleep(0)  # a thousand requests may stand in there: others have their turn between them
+    else:
         client.expire_in(gate.limits.keep_alive)
         if not await client.fill():
             raise Closed("the client is done")
@@ -52,19 +56,18 @@ async def _request(gate: Gateway, client: Stream, door: Door, forwarder: Forward
     except TimeoutError:
         if request is not None:
             raise
-        return await _refuse(gate, client, Refused(Reason.TIMEOUT), request, persona, asked)
+        return await _refuse(gate, client, Refused(Reason.TIMEOUT), request, persona)
     except Refused as refused:
-        return await _refuse(gate, client, refused, request, persona, asked or refused.asked)
+        refused.asked = asked or refused.asked
+        return await _refuse(gate, client, refused, request, persona)
 
 
-async def _refuse(
-    gate: Gateway, client: Stream, refused: Refused, request: http1.Request | None, persona: str, asked: str
-) -> bool:
+async def _refuse(gate: Gateway, client: Stream, refused: Refused, request: http1.Request | None, persona: str) -> bool:
     """Tell the client why; whether it may go on. What could not be read, or has a body to come, ends it."""
     gate.note(refused, persona, Via.CONNECT if request is not None and request.method == "CONNECT" else Via.HTTP)
     stays = request is not None and _may_go_on(request, refused)
     if not refused.told:
-        await client.send(answers.http(refused, asked, persona, request, close=not stays))
+        await client.send(answers.http(refused, refused.asked, persona, request, close=not stays))
     if not stays:
         await client.part()
     return stays
@@ -95,7 +98,7 @@ def _target(request: http1.Request) -> tuple[Target, str]:
     if match is None:
         raise Refused(Reason.NOT_A_PROXY_REQUEST, f"the request line has {request.uri[:80]!r}")
     scheme, authority, path = match.groups()
-    if scheme.lower() != "http":
+    if scheme.lower() not in _IN_THE_CLEAR:
         raise Refused(Reason.NOT_A_PROXY_REQUEST, f"{scheme}:// in the clear; use CONNECT")
     return _authority(authority, 80), _path(request.method, path)
 

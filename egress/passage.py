@@ -16,9 +16,9 @@ from egress.limits import LIMITS, Limits
 from egress.model import Decision, Target, Verdict, Via
 from egress.net.pipepool import Pipes
 from egress.net.relay import Outcome, Relay
-from egress.net.stream import Stream
+from egress.net.stream import Closed, Stream
 from egress.net.upstream import Upstream
-from egress.refusals import Refused
+from egress.refusals import Reason, Refused
 from egress.rules import Rule
 
 
@@ -54,8 +54,14 @@ class Passage:
         return self._stopped is not None
 
     def connected(self, upstream: Stream, ip: str | None = None) -> Stream:
+        """It has an upstream; Closed, if it was stopped on the way there."""
         self.upstream = upstream
-        self.ip = ip or upstream.sock.getpeername()[0]
+        if self.is_stopped:
+            raise Closed("stopped before it was connected")
+        try:
+            self.ip = ip or upstream.sock.getpeername()[0]
+        except OSError:
+            raise Refused(Reason.UNREACHABLE, "it closed the connection at once") from None
         return upstream
 
     def announce(self) -> None:
@@ -154,10 +160,10 @@ class Traffic:
         self.pipes.close()
 
     def _sweep(self) -> None:
+        self._timer = self._loop.call_later(1, self._sweep)  # first: whatever happens, there is a next one
         now = self._loop.time()
         for passage in list(self._open):
             passage.check(now, self._limits)
-        self._timer = self._loop.call_later(1, self._sweep)
 
 
 def _hung_up(client: Stream) -> bool:

@@ -60,10 +60,22 @@ class Index:
             dot = host.find(".", dot + 1)
 
 
+class Filesystem(NamedTuple):
+    """What a persona's sandbox may see and change besides its project. Nothing here is looked at."""
+
+    write: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()
+    protect: tuple[str, ...] = ()
+
+
+_NO_FILES = Filesystem()
+
+
 class Persona:
     """A named set of rules, indexed for asking."""
 
-    __slots__ = ("_allow", "_deny", "allow", "deny", "description", "env", "name")
+    __slots__ = ("_allow", "_deny", "allow", "deny", "description", "env", "filesystem", "name")
 
     def __init__(
         self,
@@ -72,8 +84,10 @@ class Persona:
         deny: Iterable[Rule] = (),
         description: str = "",
         env: tuple[str, ...] = (),
+        filesystem: Filesystem = _NO_FILES,
     ) -> None:
         self.name = name
+        self.filesystem = filesystem
         self.description = description
         self.env = env
         self.allow = tuple(allow)

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from egress.model import Host, Source
-from egress.policy import Fixed, Persona, Policy
+from egress.policy import Filesystem, Fixed, Persona, Policy
 from egress.policyfile import Entries, Group, Profile, Ref
 from egress.policyrules import read_option
 from egress.problems import PolicyError, Problem, Problems, UnknownPersona, near
@@ -67,7 +67,8 @@ class Book(NamedTuple):
             allow=chain(extra, self.rules(profile.allow for profile in family)),
             deny=self.rules(profile.deny for profile in family),
             description=next((profile.description for profile in family if profile.description), ""),
-            env=tuple(dict.fromkeys(chain.from_iterable(profile.env for profile in family))),
+            env=_union(profile.env for profile in family),
+            filesystem=Filesystem(*map(_union, zip(*(profile.filesystem for profile in family), strict=True))),
         )
 
     def policy(self, allow: Iterable[str] = ()) -> Policy:
@@ -97,6 +98,10 @@ class _Personas(Mapping[str, Persona]):
 
     def __len__(self) -> int:
         return len(self._book.personas)
+
+
+def _union(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(lists)))
 
 
 def choose(policy: Policy, name: str) -> Persona:

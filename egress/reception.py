@@ -39,6 +39,8 @@ class Reception:
 
     def open_elsewhere(self, sock: socket.socket, door: Door, face: Face | None = None) -> None:
         """Serve a listening socket of another network. Without a face, the first byte chooses one."""
+        if sock.family != socket.AF_UNIX:  # those accepted inherit it: an answer's head must not wait for its body
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._listeners.append(Listener(sock, partial(self._admit, door, face or _by_first_byte), self._gate.loop))
 
     async def close(self) -> None:

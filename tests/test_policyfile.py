@@ -101,7 +101,7 @@ def test_both_parsers_read_the_same(loader: str, monkeypatch: pytest.MonkeyPatch
 
 
 TOP = "(known: version, hosts, groups, personas)"
-PERSONA = "(known: description, extends, allow, deny, env)"
+PERSONA = "(known: description, extends, allow, deny, env, filesystem)"
 RULE = "(known: host, ports, tls, private, methods, paths, secret, inspect)"
 
 
@@ -236,3 +236,20 @@ def test_a_list_with_one_bad_entry_is_bad_as_a_whole(entries: list[str]) -> None
         assert len(problems(text)) == sum(entry in bad for entry in entries)
     else:
         assert len(document(text).personas["p"].allow) == len(entries)
+
+
+def test_a_personas_files_are_read_and_add_up_along_extends() -> None:
+    text = """
+version: 1
+personas:
+  base: {filesystem: {write: [~/.cache/go-build], protect: [.github]}}
+  child: {extends: base, filesystem: {write: [/opt/data], hide: [secrets]}}
+"""
+    persona = bind([[parse_document(text, "p.yaml")]]).persona("child")
+    assert persona.filesystem == (("/opt/data", "~/.cache/go-build"), (), ("secrets",), (".github",))
+
+
+@pytest.mark.parametrize("path", ['""', "../up", "a/../../b", "~root/x", '"a\\0b"', "[a]"])
+def test_a_path_that_leads_elsewhere_is_an_error(path: str) -> None:
+    with pytest.raises(PolicyError, match=r"p\.yaml:1"):
+        parse_document(f"{{version: 1, personas: {{p: {{filesystem: {{read: [{path}]}}}}}}}}", "p.yaml")

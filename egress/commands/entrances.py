@@ -8,16 +8,18 @@ import pwd
 import re
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from egress.commands.say import Failure
 from egress.names import Malformed, as_address, split_authority
-from egress.net.listeners import open_tcp, open_unix
+from egress.net.listeners import close_listening, open_tcp, open_unix
 from egress.policy import Policy
 from egress.sessions import Door
 from egress.users import Users
 
 Opened = list[tuple[socket.socket, Door]]
 _DEFAULT = "127.0.0.1:3128"
+_ONE_USER, _ANY_USER = 0o600, 0o666  # of others the door asks who they are: the mode could not tell them apart
 _WITH_PERSONA = re.compile(r"([A-Za-z0-9_-]+)@(.+)")
 
 
@@ -36,17 +38,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def open_all(args: argparse.Namespace, policy: Policy, users: Users | None) -> Opened:
     """Every listening socket with its door. If one cannot be had, none is kept."""
     peers = frozenset({0, os.getuid(), *map(_uid, args.unix_user)})
+    unix: Callable[[str], socket.socket] = partial(open_unix, mode=_ANY_USER if args.unix_user else _ONE_USER)
     wanted = [(text, _tcp, None) for text in args.listen or ([] if args.unix else [_DEFAULT])]
     opened: Opened = []
     try:
-        for text, opener, allowed in [*wanted, *((text, open_unix, peers) for text in args.unix)]:
+        for text, opener, allowed in [*wanted, *((text, unix, peers) for text in args.unix)]:
             persona, where = _split(text, args.persona, policy, users)
             opened.append((_open(opener, where), Door(persona, allowed)))
     except Failure:
-        for sock, _ in opened:
-            sock.close()
+        close_all(opened)
         raise
     return opened
+
+
+def close_all(opened: Opened) -> None:
+    for sock, _ in opened:
+        close_listening(sock)
 
 
 def describe(sock: socket.socket, door: Door) -> str:
@@ -76,12 +83,13 @@ def _open(opener: Callable[[str], socket.socket], where: str) -> socket.socket:
     except Malformed as error:
         raise Failure(str(error), "write it as --listen 127.0.0.1:3128") from None
     except OSError as error:
-        raise Failure(f"cannot listen on {where}: {error.strerror}", "choose another with --listen or --unix") from None
+        words = f"cannot listen on {where}: {error.strerror or error}"
+        raise Failure(words, "choose another with --listen or --unix") from None
 
 
 def _tcp(where: str) -> socket.socket:
     host, port = split_authority(where)
-    if as_address(host) is None or port is None or not (port == "0" or re.fullmatch("[1-9][0-9]{0,4}", port)):
+    if as_address(host) is None or port is None or not re.fullmatch("0|[1-9][0-9]{0,4}", port) or int(port) > 65535:
         raise Malformed(f"{where!r} is not ADDRESS:PORT, with an address and not a name")
     return open_tcp(host, int(port))
 

@@ -19,6 +19,8 @@ from egress.policy import Policy
 from egress.refusals import Refused
 from egress.users import Users, UsersError, parse_users
 
+_MAKE_USERS = "make a line for it with `egress users hash NAME --persona P`"
+
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
@@ -54,18 +56,27 @@ def run(args: argparse.Namespace) -> int:
 async def _serve(args: argparse.Namespace) -> int:
     setup = _setup(args)
     policy = enforce.load(setup.sources)
+    stop = _told_to_stop(asyncio.get_running_loop())
     opened = entrances.open_all(args, policy, setup.users)
+    try:
+        await _run(setup, policy, opened, stop)
+    finally:
+        entrances.close_all(opened)  # those that no gate took over
+    return 0
+
+
+async def _run(setup: app.Setup, policy: Policy, opened: entrances.Opened, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     gate = _start(setup, policy, loop)
+    loop.add_signal_handler(signal.SIGHUP, gate.reloader.now)
     try:
         for sock, door in opened:
             gate.open(sock, door)
             print(entrances.describe(sock, door), flush=True)
         say(f"every decision goes to {setup.audit}")
-        await _until_told_to_stop(gate, loop)
+        await stop.wait()
     finally:
         await gate.close()
-    return 0
 
 
 def _setup(args: argparse.Namespace) -> app.Setup:
@@ -74,8 +85,19 @@ def _setup(args: argparse.Namespace) -> app.Setup:
         upstreams = _upstreams(args.upstream)
     except ValueError as error:
         raise Failure(str(error), "egress proxy --help") from None
-    audit = args.audit or app.default_audit_path(os.environ)
+    audit = args.audit or _default_audit()
     return app.Setup(sources_of(args), audit, say, _users(args.users), dns_server, upstreams, _limits(args.limit))
+
+
+def _default_audit() -> str:
+    try:
+        return app.default_audit_path(os.environ)
+    except OSError as error:
+        raise _unlogged(f"{error.filename}: {error.strerror}") from None
+
+
+def _unlogged(detail: str) -> Failure:
+    return Failure(f"the audit log cannot be written: {detail}", "choose another with --audit FILE")
 
 
 def _upstreams(text: str | None) -> Upstreams:
@@ -88,17 +110,15 @@ def _start(setup: app.Setup, policy: Policy, loop: asyncio.AbstractEventLoop) ->
     try:
         return app.Gate(setup, policy, loop)
     except Refused as refused:
-        raise Failure(
-            f"the audit log cannot be written: {refused.detail}", "choose another with --audit FILE"
-        ) from None
+        raise _unlogged(refused.detail) from None
 
 
-async def _until_told_to_stop(gate: app.Gate, loop: asyncio.AbstractEventLoop) -> None:
+def _told_to_stop(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    """From here on a signal ends it in good order: nothing was opened before."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, gate.reloader.now)
-    await stop.wait()
+    return stop
 
 
 def _users(path: str | None) -> Users | None:
@@ -107,8 +127,12 @@ def _users(path: str | None) -> Users | None:
     try:
         with open(path, encoding="utf-8") as file:
             return Users(parse_users(file.read(), path))
-    except (OSError, UsersError) as error:
-        raise Failure(str(error), "make a line for it with `egress users hash NAME --persona P`") from None
+    except OSError as error:
+        raise Failure(f"{path}: cannot be read: {error.strerror}", _MAKE_USERS) from None
+    except UnicodeDecodeError:
+        raise Failure(f"{path}: not UTF-8", _MAKE_USERS) from None
+    except UsersError as error:
+        raise Failure(str(error), _MAKE_USERS) from None
 
 
 def _limits(settings: list[str]) -> Limits:

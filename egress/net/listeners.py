@@ -38,8 +38,7 @@ class Listener:
             self._pause.cancel()
         if self.sock.fileno() >= 0:
             self._loop.remove_reader(self.sock.fileno())
-            _unlink_unix(self.sock)
-            self.sock.close()
+            close_listening(self.sock)
 
     def _watch(self) -> None:
         self._pause = None
@@ -76,11 +75,11 @@ def open_tcp(host: str, port: int) -> socket.socket:
     return sock
 
 
-def open_unix(path: str) -> socket.socket:
-    """A listening Unix socket, 0600; a dead one in its place is replaced, anything else is an error."""
+def open_unix(path: str, mode: int = 0o600) -> socket.socket:
+    """A listening Unix socket; a dead one in its place is replaced, anything else is an error."""
     _remove_dead(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
+    before = os.umask(0o777 & ~mode)
     try:
         sock.bind(path)
         sock.listen(BACKLOG)
@@ -90,6 +89,13 @@ def open_unix(path: str) -> socket.socket:
     finally:
         os.umask(before)
     return sock
+
+
+def close_listening(sock: socket.socket) -> None:
+    """Close it, if it is not; the path of a Unix socket would outlive it."""
+    if sock.fileno() >= 0:
+        _unlink_unix(sock)
+        sock.close()
 
 
 def peer_uid(sock: socket.socket) -> int:

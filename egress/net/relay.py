@@ -53,7 +53,8 @@ class Relay:
         self.up = Flow(client, upstream, self, pipes, loop)
         self.down = Flow(upstream, client, self, pipes, loop)
         self.up.start()
-        self.down.start()
+        if not self.done.done():  # the upstream may be gone already
+            self.down.start()
 
     def flow_ended(self) -> None:
         if self.up.ended and self.down.ended:
@@ -67,8 +68,9 @@ class Relay:
             self._finish(outcome)
 
     def lost_a_peer(self) -> bool:
-        """A source that nobody watches, for back-pressure, died: no event would ever tell."""
-        return any(flow.held_up and flow.source_is_dead() for flow in (self.up, self.down))
+        """A source that nobody watches, held up or at its end, died: no event would ever tell."""
+        unwatched = [flow for flow in (self.up, self.down) if flow.held_up or flow.ended]
+        return not self.done.done() and any(flow.source_is_dead() for flow in unwatched)
 
     def _finish(self, outcome: Outcome) -> None:
         if not self.done.done():
@@ -187,6 +189,7 @@ class Flow:
         return not self._pending and (not self._held or self._drain_pipe())
 
     def _resume(self) -> None:
+        self._return_pipe()  # it may be long before more comes
         self._loop.remove_writer(self._sink.fileno())
         self._watch_source()
 
