@@ -39,6 +39,7 @@ class Terminal:
         self._tty = os.open("/dev/tty", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         self._before = termios.tcgetattr(self._tty)
         termios.tcsetattr(self.slave, termios.TCSANOW, self._before)
+        self.is_restored = True
         os.set_blocking(self.master, False)
         self.resize()
 
@@ -48,6 +49,7 @@ class Terminal:
 
     def take(self) -> None:
         """Raw: every key is the sandbox's."""
+        self.is_restored = False
         mode = termios.tcgetattr(self._tty)
         mode[0] &= ~(
             termios.IGNBRK | termios.BRKINT | termios.PARMRK | termios.ISTRIP
@@ -60,6 +62,7 @@ class Terminal:
         termios.tcsetattr(self._tty, termios.TCSADRAIN, mode)
 
     def restore(self) -> None:
+        self.is_restored = True
         with suppress(termios.error):  # it is gone, and nobody to restore it for
             termios.tcsetattr(self._tty, termios.TCSADRAIN, self._before)
 

@@ -1,0 +1,75 @@
+"""The other way out, for a sandbox whose network nobody can join: a Unix socket bound into it.
+
+`launcher.relay` listens on 127.0.0.1 inside and copies to the socket, which the gate serves on the host. It is
+the one thing of ours that runs inside. There is no capture: programs must honour their proxy variables, and
+whoever kills the relay has no network at all.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import suppress
+
+from launcher import relay
+from launcher.mounts import PlanError
+from launcher.netns.handover import read_info
+from launcher.netns.model import parse_info
+
+PORT = 3128
+_BACKLOG = 4096
+
+
+class RelaySocket:
+    """The gate's end, in a directory of its own that only its owner can enter."""
+
+    def __init__(self) -> None:
+        self.directory = _private_directory()
+        self.path = f"{self.directory}/gate.sock"
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.bind(self.path)
+        self.sock.listen(_BACKLOG)
+
+    def command(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """The relay, which starts the command as its child."""
+        return (sys.executable, "-I", relay.__file__, self.path, str(PORT), "--", *command)
+
+    def close(self) -> None:
+        self.sock.close()
+        with suppress(OSError):
+            os.unlink(self.path)
+            os.rmdir(self.directory)
+
+
+class Held:
+    """Starts and holds a sandbox that is not joined: the part of the joiner that is left without a helper."""
+
+    def __init__(self) -> None:
+        self._told, self.info = os.pipe()
+        self.block, self._release = os.pipe()
+        self.sandbox = 0
+
+    def join(self) -> None:
+        os.close(self.info)
+        os.close(self.block)
+        self.sandbox = parse_info(read_info(self._told)).pid
+
+    def release(self) -> None:
+        os.write(self._release, b"x")
+
+    def close(self) -> None:
+        os.close(self._told)
+        os.close(self._release)
+
+
+def _private_directory() -> str:
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not os.path.isabs(base) or not os.access(base, os.W_OK):
+        base = "/tmp"  # noqa: S108  # mkdir below fails rather than share
+    path = f"{base}/egress-{os.getpid()}-{os.urandom(6).hex()}"
+    try:
+        os.mkdir(path, 0o700)
+    except OSError as error:
+        raise PlanError(f"no directory for the gate's socket: {path!r}: {error.strerror}") from None
+    return path

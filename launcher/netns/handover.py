@@ -1,0 +1,191 @@
+"""The hand-over: listening sockets of a sandbox's network, in the hands of a process on the host.
+
+    with Joiner(wanted) as joiner:    forks the helper, before any thread or event loop exists
+        …                             start bwrap with --info-fd {joiner.info} --block-fd {joiner.block}
+        handover = joiner.join()      the helper joins, furnishes, proves, sends the descriptors
+        joiner.release()              the command runs
+        …
+
+The helper is forked before bwrap starts, so that it is ready when bwrap is, and so that there is always
+somebody to end the sandbox. That is needed because bwrap, while it is held, obeys nobody: --die-with-parent
+is armed only after the release, and the end of the block pipe *is* the release. Were the launcher killed
+at that point, the command would run as an orphan. So the helper too holds the pipe, knows the sandbox's
+first process, and kills it when its channel to the launcher ends; and a hand-over that fails kills it.
+
+Until the joiner is closed the helper stays, makes sockets on request (see `connector`) and keeps guard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from types import TracebackType
+from typing import NamedTuple, NoReturn
+
+from launcher.netns.connector import Connector, receive
+from launcher.netns.leash import Leash
+from launcher.netns.model import DONE, ELSE, HandoverError, Listener, Role, Wanted, objection, parse_info
+from launcher.netns.namespace import network_of
+
+_PATIENCE = 15.0  # of the launcher; everything the helper does takes milliseconds
+_ROOM, _MOST = 64 * 1024, 250  # bytes and descriptors of one answer
+
+
+class Handover(NamedTuple):
+    listeners: tuple[Listener, ...]
+    network: int  # the number of the namespace
+    full: bool  # every port and every name server is captured
+    missing: tuple[str, ...]  # what was wanted and is not there, in words
+
+
+class Joiner:
+    """The helper process, and the two pipes by which bwrap tells of its sandbox and is held."""
+
+    __slots__ = ("_channel", "_leash", "_pid", "_release", "_released", "_told", "block", "info", "sandbox")
+
+    def __init__(self, wanted: Wanted) -> None:
+        if reason := objection(wanted):
+            raise HandoverError(reason, "choose other ports")
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._told, self.info = os.pipe()
+        self.block, self._release = os.pipe()
+        self._leash: Leash | None = None
+        self._released = False
+        self.sandbox = 0  # its first process, from `join` on
+        self._pid = os.fork()
+        if self._pid == 0:
+            _help(theirs, self._told, self._release, wanted)
+        theirs.close()
+        self._channel.settimeout(_PATIENCE)
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    @property
+    def connector(self) -> Connector:
+        """For connections to servers inside, until the joiner is closed."""
+        return Connector(self._channel)
+
+    def join(self) -> Handover:
+        """To be called when bwrap has started; after an error the sandbox is dead."""
+        self._close_pipes()
+        sockets: list[socket.socket] = []
+        try:
+            self._hold(int(self._hear(sockets)[0]))
+            return _checked(_parse(self._hear(sockets), sockets), self.sandbox)
+        except HandoverError:
+            for sock in sockets:
+                sock.close()
+            self.close()
+            raise
+
+    def release(self) -> None:
+        """Let the command run."""
+        os.write(self._release, b"x")
+        self._released = True
+
+    def close(self) -> None:
+        """End the helper, and the sandbox if it was never released."""
+        if not self._pid:
+            return
+        os.kill(self._pid, signal.SIGKILL)  # before its channel ends, which it would take for our death
+        os.waitpid(self._pid, 0)
+        self._pid = 0
+        self._close_pipes()
+        if not self._released:
+            self._end()
+        self._channel.close()
+        os.close(self._told)
+        os.close(self._release)
+        if self._leash:
+            self._leash.close()
+
+    def _hold(self, pid: int) -> None:
+        self.sandbox, self._leash = pid, Leash(pid)
+
+    def _end(self) -> None:
+        if not self._leash:
+            self._find()
+        if self._leash:
+            self._leash.end()
+
+    def _find(self) -> None:
+        """A helper that died early may not have told whose network it was to join; bwrap has."""
+        self._channel.settimeout(0)
+        try:
+            self._hold(int(self._hear([])[0]))
+        except HandoverError:
+            with contextlib.suppress(HandoverError):  # there is no sandbox
+                self._hold(parse_info(read_info(self._told)).pid)
+
+    def _close_pipes(self) -> None:
+        """Bwrap has its own ends of them; ours would keep the helper reading."""
+        for descriptor in (self.info, self.block):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.info = self.block = -1
+
+    def _hear(self, sockets: list[socket.socket]) -> list[str]:
+        """The fields of the helper's next answer; its descriptors become `sockets`."""
+        try:
+            data, descriptors = receive(self._channel, _ROOM, _MOST)
+        except OSError as error:
+            raise HandoverError(f"the helper in the sandbox's network gave no answer: {error}", ELSE) from error
+        sockets += (socket.socket(fileno=descriptor) for descriptor in descriptors)
+        status, *fields = data.decode().split("\0")
+        if status == "":
+            raise HandoverError("the helper in the sandbox's network ended without an answer", "try again")
+        if status != DONE:
+            raise HandoverError(*fields)
+        return fields
+
+    def __enter__(self) -> Joiner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_info(told: int) -> bytes:
+    """Up to the brace that closes bwrap's JSON; the end of the pipe may come much later."""
+    data = b""
+    while b"}" not in data and (more := os.read(told, 4096)):
+        data += more
+    return data
+
+
+def _parse(fields: list[str], sockets: list[socket.socket]) -> Handover:
+    network, full, roles, *missing = fields
+    if len(roles.split()) != len(sockets):
+        raise HandoverError("descriptors of the sandbox were lost", "raise the limit of open files: ulimit -n")
+    listeners = tuple(Listener(Role(role), sock) for role, sock in zip(roles.split(), sockets, strict=True))
+    return Handover(listeners, int(network), full == "full", tuple(missing))
+
+
+def _checked(handover: Handover, pid: int) -> Handover:
+    """The helper's word is not enough: each socket must be where the sandbox is."""
+    try:
+        network = os.stat(f"/proc/{pid}/ns/net").st_ino
+        strays = [role for role, sock in handover.listeners if network_of(sock) != network]
+    except OSError as error:
+        raise HandoverError(f"the sandbox's sockets cannot be looked at: {error}", ELSE) from error
+    if strays or network != handover.network:
+        raise HandoverError(f"not in the sandbox's network: {' '.join(strays) or 'the helper'}", ELSE)
+    for listener in handover.listeners:
+        listener.sock.setblocking(False)
+    return handover
+
+
+def _help(channel: socket.socket, told: int, release: int, wanted: Wanted) -> NoReturn:
+    """The child's life. What only it needs it imports itself, while bwrap starts on another core."""
+    try:
+        from launcher.netns.helper import run
+
+        run(channel, told, release, wanted)
+    finally:
+        os._exit(0)  # past every `finally` and `atexit` that the launcher had at the fork

@@ -1,0 +1,91 @@
+"""The process that joins a sandbox's network, sends its sockets home and keeps guard.
+
+It has no terminal and nothing of the launcher's but its channel, bwrap's --info-fd, and the block pipe,
+which it holds only so that the launcher's death does not release bwrap. Whatever goes wrong, and when its
+channel ends, it kills the sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import socket
+from collections.abc import Iterator
+
+from launcher.netns.connector import serve
+from launcher.netns.furnish import Furnished, furnish
+from launcher.netns.handover import read_info
+from launcher.netns.joining import join
+from launcher.netns.leash import Leash
+from launcher.netns.model import DONE, ELSE, FAILED, HandoverError, Sandbox, Wanted, parse_info
+from launcher.netns.proof import doubts
+
+
+def run(channel: socket.socket, told: int, release: int, wanted: Wanted) -> None:
+    _be_alone(channel.fileno(), told, release)
+    try:
+        sandbox = parse_info(read_info(told))
+    except HandoverError as error:
+        _fail(channel, error)
+        return
+    leash = Leash(sandbox.pid)
+    try:
+        _say(channel, DONE, str(sandbox.pid))
+        _hand_over(channel, *_prepare(sandbox, wanted))
+        serve(channel)
+    except HandoverError as error:
+        _fail(channel, error)
+    finally:
+        leash.end()
+
+
+def _be_alone(*descriptors: int) -> None:
+    """No terminal, nobody's signals, no other descriptor."""
+    gc.disable()  # collecting an object of the launcher's would close its descriptor's number, now ours
+    os.setsid()
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (0, 1, 2, *descriptors):
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(int(name))
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+
+
+def _prepare(sandbox: Sandbox, wanted: Wanted) -> tuple[int, Furnished]:
+    with _while("joining the sandbox's network"):
+        network = join(sandbox)
+    with _while("setting up the sandbox's network"):
+        furnished = furnish(wanted)
+    with _while("reading the sandbox's network back"):
+        reasons = "; ".join(doubts(furnished, network))
+    if reasons:
+        raise HandoverError(f"the sandbox's network does not hold: {reasons}", ELSE)
+    return network, furnished
+
+
+@contextlib.contextmanager
+def _while(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise HandoverError(f"{doing}: {error.strerror or error}", ELSE) from error
+
+
+def _hand_over(channel: socket.socket, network: int, furnished: Furnished) -> None:
+    roles = " ".join(listener.role for listener in furnished.listeners)
+    full = "full" if furnished.table else "partial"
+    descriptors = [listener.sock.fileno() for listener in furnished.listeners]
+    _say(channel, DONE, str(network), full, roles, *furnished.missing, descriptors=descriptors)
+    for listener in furnished.listeners:
+        listener.sock.close()
+
+
+def _fail(channel: socket.socket, error: HandoverError) -> None:
+    with contextlib.suppress(OSError):  # nobody is there to hear it
+        _say(channel, FAILED, error.what, error.hint)
+
+
+def _say(channel: socket.socket, *fields: str, descriptors: list[int] | None = None) -> None:
+    socket.send_fds(channel, ["\0".join(fields).encode()], descriptors or [])

@@ -1,0 +1,189 @@
+"""The project: a directory that may be given away, and the git directories that belong to it.
+
+A linked worktree or a submodule has its git directory elsewhere, named by a `.git` file, and git needs to
+write there. But that file lies in the project, where a run may have written it: it could as well name
+~/.ssh. So a git directory elsewhere is only believed when it names the project in return, which takes
+having written there. Git keeps such names: a worktree's in `gitdir`, a submodule's in its `config`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from launcher.mounts import PlanError, is_within
+from launcher.protect import GIT, GIT_COMMONDIR, GIT_FILE, GIT_PER_WORKTREE, NO_GIT, Guard
+
+MOST_MODULES = 32
+_DEEPEST_NAME = 4
+_MOST_TEXT = 64 * 1024
+
+# Whole trees that no project is in, and directories that are too much to give though one may be below.
+_SYSTEM = (
+    *("/proc", "/sys", "/dev", "/etc", "/boot", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix"),
+    *("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/share", "/usr/include"),
+)
+_TOO_WIDE = (
+    *("/", "/usr", "/usr/local", "/usr/src", "/var", "/var/lib", "/var/tmp", "/run", "/opt", "/srv"),  # noqa: S108
+    *("/tmp", "/home", "/root", "/mnt", "/media"),  # noqa: S108
+)
+_PRIVATE = (".ssh", ".gnupg", ".aws", ".kube", ".docker", ".config", ".local", ".local/share", ".claude")
+
+
+def project_directory(given: str, home: str) -> str:
+    """The real path of a project that may be written to."""
+    path = os.path.realpath(given)
+    if not os.path.isdir(path):
+        raise PlanError(f"the project {given!r} is not a directory", "--project DIR names one that exists")
+    private = "where credentials are kept" if path in (f"{home}/{name}" for name in _PRIVATE) else ""
+    if reason := too_wide(path, home) or private:
+        raise PlanError(f"the project {given!r} is {path!r}, {reason}", "--project DIR names a directory of its own")
+    return path
+
+
+def too_wide(path: str, home: str) -> str:
+    """Why a directory must not be writable; nothing if it may."""
+    if home and is_within(home, path):
+        return "which holds the whole home directory"
+    if path in _TOO_WIDE or any(is_within(path, top) for top in _SYSTEM):
+        return "a directory of the system"
+    return ""
+
+
+class Repository(NamedTuple):
+    guards: tuple[tuple[str, Guard], ...] = ()  # with the directory that each is for
+    elsewhere: tuple[str, ...] = ()  # git directories outside of the project, to be writable
+    notes: tuple[str, ...] = ()
+
+
+def repository(project: str) -> Repository:
+    """The project's own repository, or the note that it has none."""
+    path = f"{project}/.git"
+    mode = _mode(path)
+    if mode is not None and stat.S_ISLNK(mode):
+        raise PlanError(f"{path!r} is a symbolic link: expected a directory, or a file that names one")
+    if mode is not None and stat.S_ISREG(mode):
+        return _linked(project)
+    if not os.path.exists(f"{path}/HEAD"):
+        return Repository(((project, NO_GIT),), notes=_without_repository(project))
+    return Repository(tuple(_git_guards(project, project, path)))
+
+
+def nested(project: str, path: str) -> Iterator[tuple[str, Guard]]:
+    """The guards of a repository further down, whose `.git` is at a path in the project."""
+    mode = _mode(f"{project}/{path}")
+    if mode is not None and stat.S_ISREG(mode):
+        yield project, GIT_FILE._replace(path=path)
+    elif mode is not None and stat.S_ISDIR(mode):
+        yield from _below(project, f"{project}/{path}", GIT)
+
+
+def _linked(project: str) -> Repository:
+    """A worktree or a submodule: its `.git` is a file."""
+    git_file = (project, GIT_FILE)
+    target = _read(f"{project}/.git").removeprefix("gitdir:").strip()
+    directory = os.path.realpath(os.path.join(project, target))
+    if not target or not os.path.isfile(f"{directory}/HEAD"):
+        return Repository((git_file,), notes=(f"'.git' names {target!r}, which is no git directory",))
+    if is_within(directory, project):
+        return Repository((git_file, *_git_guards(project, project, directory)))
+    common = _common_directory(directory)
+    if not _names_in_return(directory, common, project):
+        return Repository((git_file,), notes=(f"'.git' names {directory!r}, which does not name this project",))
+    return Repository((git_file, *_git_guards(common, project, common)), elsewhere=(common,))
+
+
+def _common_directory(directory: str) -> str:
+    """Where a worktree's repository is: two levels up, if its `commondir` says the same."""
+    said = _read(f"{directory}/commondir").strip()
+    common = os.path.realpath(os.path.join(directory, said)) if said else directory
+    return common if common == os.path.dirname(os.path.dirname(directory)) else directory
+
+
+def _names_in_return(directory: str, common: str, project: str) -> bool:
+    if common != directory:
+        named = os.path.join(directory, _read(f"{directory}/gitdir").strip())
+        return os.path.realpath(named) == f"{project}/.git"
+    worktrees = values(_read(f"{directory}/config"), "worktree")
+    return any(os.path.realpath(os.path.join(directory, path)) == project for path in worktrees)
+
+
+def _git_guards(root: str, project: str, directory: str) -> Iterator[tuple[str, Guard]]:
+    """Guards for a git directory in a writable root, its submodules and worktrees included."""
+    config = _read(f"{directory}/config")
+    per_worktree = (GIT_PER_WORKTREE,) if "true" in values(config, "worktreeconfig") else ()
+    yield from _below(root, directory, (*GIT, *per_worktree))
+    for module in _modules(f"{directory}/modules"):
+        yield from _below(root, module, GIT)
+    for worktree in _directories(f"{directory}/worktrees"):
+        yield from _below(root, worktree, (GIT_COMMONDIR._replace(hold=False), *per_worktree))
+    named = [os.path.join(project, path) + "/" for path in values(config, "hookspath")]
+    named += [os.path.join(directory, path) for path in values(config, "path")]
+    for path in named:
+        if is_within(os.path.normpath(path), project):
+            relative = os.path.relpath(path, project) + path[len(path.rstrip("/")) :]
+            yield project, Guard(relative, "git's configuration names it")
+
+
+def _below(root: str, directory: str, guards: Iterable[Guard]) -> Iterator[tuple[str, Guard]]:
+    inside = "" if directory == root else directory.removeprefix(root + "/") + "/"
+    return ((root, guard._replace(path=inside + guard.path)) for guard in guards)
+
+
+def _modules(directory: str) -> list[str]:
+    """Git directories of submodules, whose names may have slashes."""
+    found: list[str] = []
+    waiting = _directories(directory)
+    while waiting and len(found) < MOST_MODULES:
+        path = waiting.pop()
+        if os.path.exists(f"{path}/HEAD"):
+            found.append(path)
+            waiting += _directories(f"{path}/modules")
+        elif path.count("/") - directory.count("/") < _DEEPEST_NAME:
+            waiting += _directories(path)
+    return found
+
+
+def values(config: str, key: str) -> list[str]:
+    """Every value of a key, in whatever section: enough to know what git might be told."""
+    pairs = (line.partition("=") for line in config.splitlines())
+    return [value.strip().strip('"') for name, _, value in pairs if name.strip().lower() == key]
+
+
+def _without_repository(project: str) -> tuple[str, ...]:
+    above = os.path.dirname(project)
+    while above != "/" and not os.path.exists(f"{above}/.git"):
+        above = os.path.dirname(above)
+    if above == "/":
+        return ()
+    return (f"the repository is {above!r}, outside of the project: --project {above} for git to work",)
+
+
+def _directories(directory: str) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))[:MOST_MODULES]
+    except OSError:
+        return []
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return None
+
+
+def _read(path: str) -> str:
+    """The text of a regular file, or nothing; nor what no path can have in it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        data = os.read(fd, _MOST_TEXT) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    finally:
+        os.close(fd)
+    return "" if b"\0" in data else os.fsdecode(data)

@@ -1,0 +1,119 @@
+"""Files in the project that must not change: which, and what is promised of them.
+
+The project is writable, but some names in it have power outside of it. A program on the host acts on them
+without being asked (git on its hooks, an editor on its tasks, an agent on its settings), so whoever writes
+them leaves the sandbox at the next prompt. Others hold secrets that a run must not replace.
+
+    .git/hooks    a path: read-only where it exists, and where it does not it cannot be created
+    .vscode/      the same; the slash says what is missing is a directory
+    .env          a name without a slash: that, and also every file of this name that exists further down
+    *.pem         a pattern (* and ?): every match that exists. A new match is the sandbox's own content.
+
+A path is held by a mount on it, and its parents by mounts onto themselves: the kernel refuses to rename or
+remove a mount point (EBUSY), so a directory cannot be moved aside to put another in its place. Matches
+further down are mounts too, but their parents are not: the content is kept, while the directory around it
+may move. Links across mounts fail (EXDEV), so a hard link leads nowhere.
+
+What does not exist has no place for a mount, and the kernel has no other way to forbid a name: Landlock
+and seccomp cannot tell `.env` from `notes.txt`, and an overlay with the project as its upper layer leaves
+its marks in it. So a placeholder stands there during the run; `launcher.placeholders` tells how it is made
+sure that none stays.
+
+What this cannot do. A file that the host itself replaces during the run (an editor that saves by renaming,
+`git config`) takes the mount away with the old file, and the new one is as writable as the rest. A second
+name that a file had before the run (a hard link) stays as it was. A repository that the sandbox makes in a
+directory of the project has hooks of its own: think before running git in there.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import NamedTuple
+
+
+class Guard(NamedTuple):
+    path: str  # below the directory that it is for; a trailing slash: a directory
+    why: str
+    stand_in: str = ""  # what a placeholder says, where one without content would break the reader
+    hold: bool = True  # also where it is missing
+    hide: bool = False  # not even to be read
+
+
+class Found(NamedTuple):
+    """A guard and what is there now. `path` is its first part that is missing, if any is."""
+
+    root: str
+    path: str
+    guard: Guard
+    missing: bool
+    is_dir: bool
+    loose: int = 0  # how many of its parents, from the root on, may be moved
+
+    @property
+    def where(self) -> str:
+        return f"{self.root}/{self.path}"
+
+    @property
+    def pins(self) -> list[str]:
+        """The directories on the way that must stay where they are."""
+        parents = self.path.split("/")[:-1]
+        return [f"{self.root}/{'/'.join(parents[:count])}" for count in range(self.loose + 1, len(parents) + 1)]
+
+
+# In the project. Not here: .gitmodules and .gitattributes, which only name what git's own configuration
+# must allow; package.json, Makefiles and tests, which run when someone runs them.
+PROJECT = (
+    Guard(".env", "settings and secrets of the application"),
+    Guard(".env.*", "settings and secrets of the application"),
+    Guard("*.key", "private keys"),
+    Guard("*.pem", "keys and certificates"),
+    Guard(".envrc", "direnv runs it on entering the directory"),
+    Guard(".vscode/", "editors run its tasks and the programs it names"),
+    Guard(".idea/", "editors run its tasks and the programs it names"),
+    Guard(".mcp.json", "agents start the servers it names"),
+    Guard(".claude/settings.json", "what the agent may do, and hooks it runs"),
+    Guard(".claude/settings.local.json", "what the agent may do, and hooks it runs"),
+    Guard(".husky/", "git runs these on commit"),
+    Guard(".pre-commit-config.y*ml", "git runs what it names on commit"),
+)
+
+# In every git directory. `commondir` moves all of git's configuration elsewhere by merely existing; a
+# placeholder must exist too, so it says "here", which is what git assumes without it.
+GIT_COMMONDIR = Guard("commondir", "would move git's configuration", stand_in=".\n")
+GIT = (
+    Guard("hooks/", "git runs these on the host"),
+    Guard("config", "names programs that git runs: fsmonitor, filters, pagers, ssh"),
+    GIT_COMMONDIR,
+)
+GIT_PER_WORKTREE = Guard("config.worktree", "names programs that git runs")
+GIT_FILE = Guard(".git", "says where the git directory is")
+NO_GIT = Guard(".git/", "a repository made inside would have hooks of its own; `git init` first")
+
+# In ~/.claude, which is writable: an agent outside of the sandbox reads it too. What is there of code is
+# kept; only settings can bring code in.
+CLAUDE = (
+    Guard("settings.json", "what the agent may do, and hooks it runs"),
+    Guard("settings.local.json", "what the agent may do, and hooks it runs"),
+    Guard("hooks", "programs that the agent runs", hold=False),
+    Guard("plugins", "programs that the agent runs", hold=False),
+    Guard("local", "the agent itself, where it is installed here", hold=False),
+    Guard("agents", "instructions to agents outside", hold=False),
+    Guard("commands", "instructions to agents outside", hold=False),
+    Guard("skills", "instructions to agents outside", hold=False),
+)
+
+
+# A placeholder is known by its mode, which nobody else gives to anything: for a file an unreachable socket
+# (git takes no notice of sockets, so it is in nobody's `git status`), or a read-only file with the sticky
+# bit where it must say something; for a directory the sticky bit where not all may write.
+SOCKET_MODE = 0o0000
+FILE_MODE = 0o1444
+DIRECTORY_MODE = 0o1755
+
+
+def is_placeholder(mode: int) -> bool:
+    """Whatever the umask has left of these modes."""
+    if stat.S_ISSOCK(mode):
+        return stat.S_IMODE(mode) == SOCKET_MODE
+    writable_by_others = stat.S_IMODE(mode) & (0o022 if stat.S_ISDIR(mode) else 0o222)
+    return bool(mode & stat.S_ISVTX) and not writable_by_others

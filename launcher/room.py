@@ -1,0 +1,113 @@
+"""A sandbox from its plan to the moment its command may run.
+
+    Joiner      the helper that will join its network, forked first: it gets ready while bwrap does
+    hold        placeholders, and the process that takes them away whatever happens
+    bwrap       started, told by --block-fd to wait before the command
+    join        listening sockets made inside, and proved, and handed to us
+    release     the command runs; what it connects to waits in the kernel until the gate is there
+
+Nothing heavy is imported before the release, and no thread exists: three forks happen here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from typing import NoReturn
+
+from launcher import bridge, bwrap, process, seccomp
+from launcher.descriptors import binds_descriptors, carry, memory
+from launcher.mounts import PlanError
+from launcher.netns.connector import Connector
+from launcher.netns.handover import Handover, Joiner
+from launcher.netns.model import HandoverError, Wanted
+from launcher.placeholders import Held, hold
+from launcher.plan import Plan
+from launcher.process import Child
+from launcher.terminal import Terminal
+
+
+class Room:
+    """Made and held; `release` lets the command run, `close` leaves nothing behind."""
+
+    def __init__(self, plan: Plan, wanted: Wanted | None, terminal: Terminal | None, filters: seccomp.Filter) -> None:
+        self.bwrap = find_bwrap()
+        self.joiner = _joiner(wanted) if wanted is not None else bridge.Held()
+        self._held: Held | None = None
+        self.child: Child | None = None
+        self.handover: Handover | None = None
+        try:
+            self._held = hold(plan.placeholders)
+            self.child = self._start(plan, terminal, filters)
+            self.handover = self.joiner.join()
+            self._held.follow(self.sandbox)
+        except HandoverError as error:
+            self.close()
+            raise PlanError(f"the sandbox could not be made: {error.what}", error.hint) from None
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def sandbox(self) -> int:
+        """Its first process, as the host counts."""
+        return self.joiner.sandbox
+
+    @property
+    def connector(self) -> Connector | None:
+        return self.joiner.connector if isinstance(self.joiner, Joiner) else None
+
+    def release(self) -> None:
+        self.joiner.release()
+
+    def close(self) -> None:
+        """To be called when the sandbox has ended, or to end it."""
+        if self.child is not None:
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self.child.pid, signal.SIGKILL)
+                os.waitpid(self.child.pid, 0)
+        self.joiner.close()
+        if self._held is not None:
+            self._held.release()
+
+    def _start(self, plan: Plan, terminal: Terminal | None, filters: seccomp.Filter) -> Child:
+        fds = carry(plan, binds_descriptors(self.bwrap))
+        mine = (*fds.all, *(programs := tuple(map(memory, filters.programs))))
+        fds = fds._replace(info=self.joiner.info, block=self.joiner.block, seccomp=programs)
+        arguments = memory(bwrap.packed(bwrap.arguments(plan, fds)))
+        line = bwrap.command_line(self.bwrap, arguments, plan)
+
+        def run() -> NoReturn:
+            os.execve(self.bwrap, line, {})  # noqa: S606  # its own environment can be read inside, as that of pid 1
+
+        needed = (*fds.all, arguments)
+        try:
+            if terminal is None:
+                return process.start(run, (0, 1, 2), needed)
+            return process.start_on_terminal(run, terminal.slave, terminal.streams(), needed)
+        finally:
+            for descriptor in (*mine, arguments):
+                os.close(descriptor)
+
+
+def find_bwrap() -> str:
+    for directory in os.environ.get("PATH", os.defpath).split(":"):
+        path = os.path.join(directory, "bwrap")
+        if directory.startswith("/") and os.access(path, os.X_OK):
+            return path
+    raise PlanError("bubblewrap is not installed", "apt-get install bubblewrap")
+
+
+def load_filters(choice: str) -> seccomp.Filter:
+    try:
+        return seccomp.load(choice, os.uname().machine)
+    except seccomp.SeccompError as error:
+        raise PlanError(str(error), error.hint) from None
+
+
+def _joiner(wanted: Wanted) -> Joiner:
+    try:
+        return Joiner(wanted)
+    except HandoverError as error:
+        raise PlanError(error.what, error.hint, status=2) from None

@@ -1,0 +1,150 @@
+"""`egress-launch`, from its options to the exit code.
+
+Up to the release of the command everything here is on the user's clock. The gate, asyncio and all that
+comes with them are imported after it, while the command already runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+from egress import enforce, policysources
+from egress.policy import Persona, Policy
+from egress.policybook import choose
+from egress.problems import PolicyError
+from launcher import explain
+from launcher import relay as relay_program
+from launcher.bridge import RelaySocket
+from launcher.mounts import PlanError
+from launcher.netns.model import Wanted
+from launcher.options import Options
+from launcher.plan import Filesystem, Own, Plan, Request, plan
+from launcher.room import Room, load_filters
+from launcher.survey import survey
+from launcher.terminal import Terminal, on_terminal
+
+_NOT_FOUND = 127
+
+
+class Session(NamedTuple):
+    """One run of the launcher: what was asked, and what was made of it."""
+
+    options: Options
+    sources: policysources.Sources
+    policy: Policy
+    audit: str
+    plan: Plan
+    relay: RelaySocket | None
+
+
+def launch(options: Options) -> int:
+    sources = policysources.locate(options.policy, options.allow, options.persona)
+    policy, persona = _policy(sources, options)
+    audit, on_tty = _audit(options), on_terminal()
+    relay = RelaySocket() if options.bridge == "relay" else None
+    try:
+        drawn = _plan(options, persona, audit, on_tty, relay)
+        if options.print_argv or options.dry_run:
+            sys.stdout.write(explain.shell_line(drawn) + "\n" if options.print_argv else explain.explain(drawn))
+            return 0
+        return _run(Session(options, sources, policy, audit, drawn, relay), on_tty)
+    finally:
+        if relay is not None:
+            relay.close()
+
+
+def _run(session: Session, on_tty: bool) -> int:
+    filters = load_filters(session.options.seccomp)
+    terminal = Terminal() if on_tty else None
+    try:
+        room = Room(session.plan, _wanted(session.options), terminal, filters)
+        try:
+            if terminal is not None:
+                terminal.take()
+            room.release()
+            from launcher.serve import serve
+
+            return serve(session, room, terminal, filters.warnings)
+        finally:
+            room.close()
+    finally:
+        if terminal is not None:
+            terminal.close()
+
+
+def _policy(sources: policysources.Sources, options: Options) -> tuple[Policy, Persona]:
+    try:
+        policy = enforce.load(sources)
+        if options.persona is None:
+            names = ", ".join(policy.personas)
+            raise PlanError("no persona was given", f"add --persona NAME, one of: {names}", status=2)
+        return policy, choose(policy, options.persona)
+    except PolicyError as error:
+        raise PlanError(str(error), "egress policy lint", status=2) from None
+
+
+def _plan(options: Options, persona: Persona, audit: str, on_tty: bool, relay: RelaySocket | None) -> Plan:
+    request = Request(
+        command=options.command,
+        project=os.path.abspath(options.project),
+        directory=os.getcwd(),
+        filesystem=Filesystem(*persona.filesystem),
+        write=options.write,
+        read=options.read,
+        sockets=options.sockets,
+        env=persona.env,
+        set_env=options.env,
+        own=(
+            Own(audit, "the audit log"),
+            *(Own(os.path.abspath(file), "the policy", hide=False) for file in options.policy),
+        ),
+        terminal=on_tty,
+    )
+    if relay is not None:
+        request = _through(relay, request)
+    facts = survey(request, os.environ)
+    if facts.program is None:
+        raise PlanError(
+            f"{options.command[0]!r} was not found",
+            "it must be on PATH, or a path to a program that the sandbox can see",
+            status=_NOT_FOUND,
+        )
+    return plan(request, facts)
+
+
+def _through(relay: RelaySocket, request: Request) -> Request:
+    """The same sandbox, with the relay as its first program and the gate's socket let in."""
+    return request._replace(
+        command=relay.command(request.command),
+        read=(*request.read, relay_program.__file__),
+        sockets=(*request.sockets, relay.path),
+        capture=False,
+    )
+
+
+def _wanted(options: Options) -> Wanted | None:
+    if options.bridge == "relay":
+        if options.publish or options.host_ports:
+            raise PlanError("--publish and --host-port need the hand-over, not --bridge relay", status=2)
+        return None
+    return Wanted(host_ports=options.host_ports)
+
+
+def _audit(options: Options) -> str:
+    """Where the log goes; no start without one."""
+    path = os.path.abspath(options.audit) if options.audit else _default_audit()
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise PlanError(f"the audit log {path!r} cannot be written: {error.strerror}", "--audit FILE") from None
+    return path
+
+
+def _default_audit() -> str:
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "egress", "audit.jsonl")

@@ -1,0 +1,136 @@
+"""The gate, while the sandbox runs: its sockets are the sandbox's, its life is the command's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import uvloop
+
+from egress import app
+from egress.audit import Audit
+from egress.captureface import Capture, HostPort
+from egress.model import Decision, Verdict, Via
+from egress.nameserver import Nameserver, in_sandbox
+from egress.net.dnsclient import DnsServer
+from egress.net.upstream import NO_UPSTREAM, always, from_environment, parse_upstream
+from egress.refusals import Reason
+from egress.sessions import Door
+from egress.synthetic import SyntheticNames
+from launcher.netns.captured import Rejects, original_destination
+from launcher.netns.model import Listener, Role
+from launcher.publish import Publisher
+from launcher.room import Room
+from launcher.run import Session
+from launcher.terminal import Terminal
+from launcher.watch import Watch
+
+
+def serve(session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> int:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_Serving(session, room, terminal, warnings).run())
+
+
+class _Serving:
+    def __init__(self, session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> None:
+        self._session, self._room, self._terminal, self._warnings = session, room, terminal, warnings
+        self._persona = session.options.persona or ""
+        self._names = SyntheticNames()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        watch = Watch(self._room, self._terminal, loop)
+        relayed = self._terminal.relay(loop) if self._terminal is not None else None
+        gate = app.Gate(self._setup(), self._session.policy, loop)
+        nameserver = in_sandbox(gate.live, gate.audit, self._persona, self._names, loop)
+        self._open(gate, nameserver, loop)
+        publisher = self._publish(gate, loop)
+        self._report_start()
+        if self._session.options.resources.timeout:
+            watch.end_in(self._session.options.resources.timeout)
+        try:
+            code = await watch.ended
+            if relayed is not None:
+                await relayed
+        finally:
+            if publisher is not None:
+                await publisher.close()
+            await nameserver.close()
+            await gate.close()
+        self._report_end(gate.audit, watch.timed_out)
+        return code
+
+    def _setup(self) -> app.Setup:
+        options = self._session.options
+        server = DnsServer.parse(options.dns_server) if options.dns_server else None
+        upstreams = NO_UPSTREAM
+        if options.upstream:
+            upstreams = (
+                from_environment(os.environ) if options.upstream == "env" else always(parse_upstream(options.upstream))
+            )
+        return app.Setup(self._session.sources, self._session.audit, self._say, None, server, upstreams)
+
+    def _open(self, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop) -> None:
+        handover = self._room.handover
+        for listener in handover.listeners if handover else ():
+            self._open_one(listener, gate, nameserver, loop)
+        if self._session.relay is not None:
+            gate.open(self._session.relay.sock, Door(self._persona, frozenset({os.getuid()})))
+
+    def _open_one(
+        self, listener: Listener, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        door, sock, reception = Door(self._persona), listener.sock, gate.reception
+        match listener.role:
+            case Role.PROXY:
+                reception.open_elsewhere(sock, door)
+            case Role.CAPTURE:
+                reception.open_elsewhere(sock, door, Capture(original_destination, self._names.name_of).converse)
+            case Role.HOST_PORT:
+                reception.open_elsewhere(sock, door, HostPort(listener.port).converse)
+            case Role.DNS_UDP:
+                nameserver.open_udp(sock)
+            case Role.DNS_TCP:
+                nameserver.open_tcp(sock)
+            case Role.REJECTS:
+                loop.add_reader(sock.fileno(), self._rejected, Rejects(sock), gate.audit)
+
+    def _rejected(self, rejects: Rejects, audit: Audit) -> None:
+        """Datagrams were refused by the kernel; the first to each destination goes on record."""
+        for packet in rejects.read():
+            host = self._names.name_of(packet.ip) or packet.ip
+            decision = Decision(Verdict.DENY, Reason.NOT_TCP)
+            audit.decision(audit.next_id(), self._persona, Via.CAPTURE, host, packet.port or None, decision)
+
+    def _publish(self, gate: app.Gate, loop: asyncio.AbstractEventLoop) -> Publisher | None:
+        wanted = self._session.options.publish
+        if not wanted or self._room.connector is None:
+            return None
+        publisher = Publisher(self._room.connector, gate.traffic.pipes, loop)
+        for publish in wanted:
+            publisher.open(publish)
+        return publisher
+
+    def _report_start(self) -> None:
+        missing = self._room.handover.missing if self._room.handover else ()
+        for line in (*missing, *self._warnings):
+            self._say(f"warning: {line}")
+        if self._session.options.verbose:
+            for note in self._session.plan.notes:
+                self._say(note)
+
+    def _report_end(self, audit: Audit, timed_out: bool) -> None:
+        options = self._session.options
+        if timed_out:
+            self._say(f"error: the command was ended after {options.resources.timeout:g} s")
+            self._say("hint: give it longer with --timeout SECONDS")
+        if (audit.tally.blocked and not options.quiet) or options.verbose:
+            self._say(f"{audit.tally} (egress audit --session {audit.session})")
+
+    def _say(self, message: str) -> None:
+        """The terminal is raw while the command runs: a line needs its own return."""
+        end = "\r\n" if self._terminal is not None and not self._terminal.is_restored else "\n"
+        for line in message.splitlines():
+            sys.stderr.write(f"egress: {line}{end}")
+        sys.stderr.flush()
