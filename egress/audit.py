@@ -16,6 +16,7 @@ import os
 import stat
 import time
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -75,8 +76,9 @@ class GapRecord(Record, frozen=True, kw_only=True):
 class Audit:
     """One file, one session. `path` may be shared with other gates: appends do not mix."""
 
-    def __init__(self, path: str, session: str) -> None:
+    def __init__(self, path: str, session: str, report: Callable[[str], None] = lambda _: None) -> None:
         self.path = path
+        self._report = report
         self.session = session
         self.failing: str | None = None  # why the last write failed, while it does
         self._encode = msgspec.json.Encoder().encode
@@ -132,7 +134,7 @@ class Audit:
         try:
             self._file.ready()
         except OSError as error:
-            raise self._unavailable(error) from None
+            raise Refused(Reason.AUDIT_UNAVAILABLE, f"{self.path}: {error.strerror or error}") from None
 
     def close(self) -> None:
         self._flush()
@@ -144,7 +146,7 @@ class Audit:
             self._file.append(self._encode(record) + b"\n")
         except OSError as error:
             raise self._unavailable(error) from None
-        self.failing = None
+        self._available()
 
     def _write_or_keep(self, record: Record) -> None:
         self._waiting.append(self._encode(record) + b"\n")
@@ -156,7 +158,7 @@ class Audit:
     def _flush(self) -> None:
         try:
             self._drain()
-            self.failing = None
+            self._available()
         except OSError as error:
             self._unavailable(error)
 
@@ -170,8 +172,16 @@ class Audit:
             self._lost = 0
 
     def _unavailable(self, error: OSError) -> Refused:
-        self.failing = error.strerror or str(error)
-        return Refused(Reason.AUDIT_UNAVAILABLE, f"{self.path}: {self.failing}")
+        words = error.strerror or str(error)
+        if self.failing is None:
+            self._report(f"error: nothing passes: the audit log {self.path} cannot be written: {words}")
+        self.failing = words
+        return Refused(Reason.AUDIT_UNAVAILABLE, f"{self.path}: {words}")
+
+    def _available(self) -> None:
+        if self.failing is not None:
+            self._report(f"the audit log {self.path} can be written again")
+        self.failing = None
 
 
 class _LogFile:

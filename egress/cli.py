@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from importlib import import_module
@@ -12,7 +13,7 @@ from egress import __version__
 from egress.commands.say import Failure, complain
 from egress.problems import PolicyError, UnknownPersona
 
-_COMMANDS = ("proxy", "check", "policy", "users")
+_COMMANDS = ("proxy", "dns", "check", "policy", "audit", "doctor", "users")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -23,15 +24,23 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
+    try:
+        return _obey(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where the rest goes when we exit
+        return 141
+
+
+def _obey(words: list[str]) -> int:
     try:
         return _run(_parser(words).parse_args(words))
     except Failure as failure:
         return complain(failure)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        return 141
+    finally:
+        if sys.stdout is not None:  # as it is for whoever started us with it closed
+            sys.stdout.flush()  # at exit it would be too late to say how that went
 
 
 def _run(args: argparse.Namespace) -> int:

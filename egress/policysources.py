@@ -14,15 +14,16 @@ import os
 import stat
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import egress
 from egress.model import Source
-from egress.policy import Policy
-from egress.policybook import Book, choose
-from egress.policyfile import Document, parse_document
-from egress.policylayers import bind
 from egress.problems import PolicyError, Problems, wrong
+
+if TYPE_CHECKING:
+    from egress.policy import Policy
+    from egress.policybook import Book
+    from egress.policyfile import Document
 
 MAX_BYTES = 64 * 1024 * 1024
 SHIPPED_AS = "policies"
@@ -56,6 +57,8 @@ def locate(
 
 def load(sources: Sources) -> Policy:
     """The policy as the files have it now; raises `PolicyError` with all that is wrong in them."""
+    from egress.policybook import choose
+
     policy = read(sources).policy(sources.allow)
     if sources.persona is not None:
         choose(policy, sources.persona)
@@ -64,6 +67,8 @@ def load(sources: Sources) -> Policy:
 
 def read(sources: Sources) -> Book:
     """All definitions, before a persona is put together."""
+    from egress.policylayers import bind  # who only locates and compares need not pay for YAML
+
     problems = Problems()
     layers = [_documents(files, problems) for files in _layers(sources)]
     problems.settle()
@@ -123,6 +128,8 @@ def _is_policy(path: Path) -> bool:
 
 
 def _documents(files: Iterable[File], problems: Problems) -> list[Document]:
+    from egress.policyfile import parse_document
+
     documents = []
     for file in files:
         try:

@@ -43,6 +43,11 @@ class Users:
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._nobody = User("", "", hash_password(secrets.token_hex(8)))
 
+    def replace(self, users: dict[str, User]) -> None:
+        """Take up an edit; passwords that were remembered are asked anew."""
+        self._users = users
+        self._known.clear()
+
     @property
     def personas(self) -> frozenset[str]:
         return frozenset(user.persona for user in self._users.values())

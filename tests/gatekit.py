@@ -13,10 +13,10 @@ import json
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from egress.audit import Audit
 from egress.gateway import Gateway
@@ -42,12 +42,12 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 def descriptors() -> dict[str, str]:
-    """What this process has open."""
+    """What this process has open; but of /dev/null uvloop keeps one as a spare, from its first use on."""
     found = {}
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the listing's own
             found[number] = os.readlink(f"/proc/self/fd/{number}")
-    return found
+    return {number: what for number, what in found.items() if what != "/dev/null"}
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
@@ -55,6 +55,17 @@ def reset(writer: asyncio.StreamWriter) -> None:
     sock = writer.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
+
+
+@contextlib.contextmanager
+def tcp_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a TCP connection: the near one never blocks, the far one does, for a while."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
+        far, _ = server.accept()
+        with far:
+            near.setblocking(False)
+            far.settimeout(PATIENCE)
+            yield near, far
 
 
 class Upstream:
@@ -88,7 +99,7 @@ class Upstream:
         self._open.add(task)
         try:
             await self._handler(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             self._open.discard(task)
@@ -200,9 +211,49 @@ def rule(text: str, **changes: Any) -> Rule:
     return parse_rule(text, Source("test.yaml", 1))._replace(**{"private": True, **changes})
 
 
+class Answer(NamedTuple):
+    """An HTTP answer as a client understands it."""
+
+    status: int
+    fields: dict[str, str]
+    body: bytes
+    trailers: bytes = b""
+
+    @property
+    def reason(self) -> str | None:
+        return self.fields.get("x-egress-reason")
+
+
+async def hear(reader: asyncio.StreamReader, method: str = "GET") -> Answer:
+    """The next answer, whole; IncompleteReadError or ConnectionResetError for one that was cut."""
+    async with asyncio.timeout(PATIENCE):
+        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
+        status, fields = int(first.split(" ")[1]), {}
+        for line in lines:
+            name, _, value = line.partition(": ")
+            fields[name.lower()] = value
+        if status < 200 or status in (204, 304) or method == "HEAD":
+            return Answer(status, fields, b"")
+        if "transfer-encoding" in fields:
+            return Answer(status, fields, *await _chunks(reader))
+        if "content-length" in fields:
+            return Answer(status, fields, await reader.readexactly(int(fields["content-length"])))
+        return Answer(status, fields, await reader.read())
+
+
+async def _chunks(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    data = b""
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        data += (await reader.readexactly(size + 2))[:-2]
+    trailers = b""
+    while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
+        trailers += line
+    return data, trailers
+
+
 class Kit:
-    def __init__(self, gateway: Gateway, port: int, audit: Path) -> None:
-        self.gateway = gateway
+    def __init__(self, gateway: Gateway, reception: Reception, port: int, audit: Path) -> None:
+        self.gateway, self.reception = gateway, reception
         self.port = port
         self.audit = audit
 
@@ -271,7 +322,7 @@ async def gate(
     sock = open_tcp("127.0.0.1", 0)
     reception.open(sock, Door(None if "users" in options else "p"))
     try:
-        yield Kit(gateway, sock.getsockname()[1], tmp_path / "audit.jsonl")
+        yield Kit(gateway, reception, sock.getsockname()[1], tmp_path / "audit.jsonl")
     finally:
         traffic.close()
         await reception.close()

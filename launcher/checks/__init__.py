@@ -1,0 +1,1 @@
+"""What `egress doctor` looks at, one function each, which returns what it found."""
