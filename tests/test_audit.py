@@ -205,3 +205,15 @@ def test_two_gates_may_share_a_log(path: Path) -> None:
         allow(one)
         allow(two)
     assert [line["session"] for line in lines(path)] == ["one", "two"] * 100
+
+
+def test_an_outage_and_its_end_are_told_once_each(path: Path) -> None:
+    said: list[str] = []
+    audit = Audit(str(path), "k3f9", said.append)
+    path.mkdir()
+    deny(audit)
+    deny(audit)
+    path.rmdir()
+    deny(audit)
+    deny(audit)
+    assert [line.partition(":")[0] for line in said] == ["error", f"the audit log {path} can be written again"]

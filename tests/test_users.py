@@ -78,3 +78,11 @@ def test_a_file_that_cannot_be_understood_says_where(text: str, says: str) -> No
 )
 def test_basic_credentials_are_read_strictly(value: str, expected: tuple[str, str] | None) -> None:
     assert parse_basic(value) == expected
+
+
+async def test_an_edit_of_the_file_takes_passwords_back() -> None:
+    table = Users(parse_users(LINE, "users.txt"))
+    assert await table.persona("ci", "hunter2 and more") == "reviewer"
+    table.replace(parse_users(f"ci:reviewer:{hash_password('another')}", "users.txt"))
+    assert await table.persona("ci", "hunter2 and more") is None
+    assert await table.persona("ci", "another") == "reviewer"

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
 import re
-import signal
 import socket
 from typing import NamedTuple
 
-from egress import app, enforce, nameserver
-from egress.commands.options import add_policy_options, persona_of, sources_of
+from egress import app, enforce
+from egress.commands import foreground
+from egress.commands.options import persona_of
 from egress.commands.say import Failure, say
 from egress.filteredzone import Blocked
 from egress.names import Malformed, as_address, split_authority
-from egress.net.dnsclient import DnsClient, DnsServer
-from egress.net.dnssockets import open_udp
-from egress.net.listeners import open_tcp
-from egress.refusals import Refused
+from egress.nameserver import Nameserver, standalone
+from egress.net.dnsclient import DnsClient
+from egress.net.dnssockets import open_both
+from egress.policy import Policy
 
 _DEFAULT = "127.0.0.1:5353"
 
@@ -46,13 +44,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog="example:\n  egress dns --persona reviewer --listen 127.0.0.1:5353\n  dig @127.0.0.1 -p 5353 github.com",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_policy_options(parser)
+    foreground.add_options(parser)
     parser.add_argument(
         "--listen", metavar="ADDR:PORT", action="append", default=[], help=f"repeatable; default {_DEFAULT}"
     )
     add_options(parser)
-    parser.add_argument("--audit", metavar="FILE", help="default $XDG_STATE_HOME/egress/audit.jsonl")
-    parser.add_argument("--dns-server", metavar="ADDR[:PORT]", help="resolve there instead of by the system")
     parser.set_defaults(run=run)
 
 
@@ -67,43 +63,41 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(args))
+    return foreground.run(_serve(args))
 
 
 async def _serve(args: argparse.Namespace) -> int:
-    setup = _setup(args)
+    setup = foreground.setup(args)
     policy = enforce.load(setup.sources)
-    persona = persona_of(args, policy).name
+    asked_for = persona(args, policy)
+    stop = foreground.told_to_stop()
     opened = open_all(args.listen or [_DEFAULT])
-    loop = asyncio.get_running_loop()
     try:
-        gate = app.Gate(setup, policy, loop)
-    except Refused as refused:
-        words = f"the audit log cannot be written: {refused.detail}"
-        raise Failure(words, "choose another with --audit FILE") from None
-    names = start(gate, persona, setup.dns_server, Blocked(args.blocked), loop)
-    try:
-        for each in opened:
-            names.open_udp(each.udp)
-            names.open_tcp(each.tcp)
-            print(f"{each} {persona}", flush=True)
-        say(f"every decision goes to {setup.audit}")
-        await _until_told_to_stop(gate, loop)
+        async with foreground.gate(setup, policy) as gate:
+            names = serve(gate, setup, asked_for, Blocked(args.blocked), opened)
+            say(f"every decision goes to {setup.audit}")
+            await stop.wait()
+            await names.close()
     finally:
-        await names.close()
-        await gate.close()
+        for each in opened:
+            each.close()  # those that no nameserver took over
     return 0
 
 
-def start(
-    gate: app.Gate, persona: str, server: DnsServer | None, blocked: Blocked, loop: asyncio.AbstractEventLoop
-) -> nameserver.Nameserver:
+def persona(args: argparse.Namespace, policy: Policy) -> str:
+    """DNS has no names and passwords: whoever asks is this persona."""
+    return persona_of(args, policy).name
+
+
+def serve(gate: app.Gate, setup: app.Setup, asked_for: str, blocked: Blocked, opened: list[Opened]) -> Nameserver:
     """A nameserver that shares the policy, the log and the resolver of a gate."""
-    client = None if server is None else DnsClient(server, loop)
-    return nameserver.standalone(gate.live, gate.audit, persona, gate.resolver, client, loop, blocked)
+    client = None if setup.dns_server is None else DnsClient(setup.dns_server, gate.gateway.loop)
+    names = standalone(gate.live, gate.audit, asked_for, gate.resolver, client, gate.gateway.loop, blocked)
+    for each in opened:
+        names.open_udp(each.udp)
+        names.open_tcp(each.tcp)
+        print(f"{each} {asked_for}", flush=True)
+    return names
 
 
 def open_all(wanted: list[str]) -> list[Opened]:
@@ -121,13 +115,7 @@ def open_all(wanted: list[str]) -> list[Opened]:
 
 def _open(where: str) -> Opened:
     try:
-        host, port = _parse(where)
-        udp = open_udp(host, port)
-        try:
-            return Opened(udp, open_tcp(host, udp.getsockname()[1]))
-        except OSError:
-            udp.close()
-            raise
+        return Opened(*open_both(*_parse(where)))
     except Malformed as error:
         raise Failure(str(error), f"write it as {_DEFAULT}") from None
     except OSError as error:
@@ -136,24 +124,8 @@ def _open(where: str) -> Opened:
 
 def _parse(where: str) -> tuple[str, int]:
     host, port = split_authority(where)
-    if as_address(host) is None or port is None or not re.fullmatch("0|[1-9][0-9]{0,4}", port):
+    if as_address(host) is None or port is None or not re.fullmatch("0|[1-9][0-9]{0,4}", port) or int(port) > 65535:
         raise Malformed(f"{where!r} is not ADDRESS:PORT, with an address and not a name")
     if host in ("0.0.0.0", "::"):
         raise Malformed(f"{where!r} is every address; an answer must come from the one that was asked, so name it")
     return host, int(port)
-
-
-def _setup(args: argparse.Namespace) -> app.Setup:
-    try:
-        server = DnsServer.parse(args.dns_server) if args.dns_server else None
-    except ValueError as error:
-        raise Failure(str(error), "egress dns --help") from None
-    return app.Setup(sources_of(args), args.audit or app.default_audit_path(os.environ), say, dns_server=server)
-
-
-async def _until_told_to_stop(gate: app.Gate, loop: asyncio.AbstractEventLoop) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, gate.reloader.now)
-    await stop.wait()

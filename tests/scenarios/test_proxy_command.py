@@ -236,12 +236,12 @@ FAILURES = {
         "--limit 'connections=1.5'",
         "egress proxy --limit help",
     ),
-    "a name for a DNS server": (EMPTY, (*PLAIN, "--dns-server", "dns.test"), "'dns.test'", "egress proxy --help"),
+    "a name for a DNS server": (EMPTY, (*PLAIN, "--dns-server", "dns.test"), "'dns.test'", "--dns-server 1.1.1.1"),
     "an upstream of another kind": (
         EMPTY,
         (*PLAIN, "--upstream", "socks5://a:b@up.test:1"),
         r"'socks5://\*\*\*@up.test:1': only http://",
-        "egress proxy --help",
+        "--upstream http://proxy.example:3128",
     ),
     "a log in no directory": (
         EMPTY,
