@@ -14,8 +14,6 @@ from contextlib import suppress
 
 from launcher import relay
 from launcher.mounts import PlanError
-from launcher.netns.handover import read_info
-from launcher.netns.model import parse_info
 
 PORT = 3128
 _BACKLOG = 4096
@@ -40,27 +38,6 @@ class RelaySocket:
         with suppress(OSError):
             os.unlink(self.path)
             os.rmdir(self.directory)
-
-
-class Held:
-    """Starts and holds a sandbox that is not joined: the part of the joiner that is left without a helper."""
-
-    def __init__(self) -> None:
-        self._told, self.info = os.pipe()
-        self.block, self._release = os.pipe()
-        self.sandbox = 0
-
-    def join(self) -> None:
-        os.close(self.info)
-        os.close(self.block)
-        self.sandbox = parse_info(read_info(self._told)).pid
-
-    def release(self) -> None:
-        os.write(self._release, b"x")
-
-    def close(self) -> None:
-        os.close(self._told)
-        os.close(self._release)
 
 
 def _private_directory() -> str:

@@ -27,7 +27,9 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 ROOM = 256 * 1024
 BACKLOG = 4096
 _NOT_FOUND, _NOT_RUNNABLE, _LAUNCHER = 127, 126, 125
-_A_MOMENT = 0.05
+_SHARED = (signal.SIGINT, signal.SIGQUIT)  # the terminal gives them to the command as well
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
+_A_MOMENT, _LAST_WORDS = 0.05, 1.0
 
 
 class Flow:
@@ -81,6 +83,7 @@ class Pair:
 class Relay:
     def __init__(self, path: str, port: int) -> None:
         self._path = path
+        self._pairs: set[Pair] = set()
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._listener.bind(("127.0.0.1", port))
@@ -92,11 +95,20 @@ class Relay:
         """Return from `wait` soon after this becomes readable."""
         self._selector.register(descriptor, READ, lambda _: os.read(descriptor, 64))
 
-    def wait(self) -> None:
-        for key, events in self._selector.select():
+    def wait(self, timeout: float | None = None) -> bool:
+        """Relay what is there to relay; whether there was anything in that time."""
+        ready = self._selector.select(timeout)
+        for key, events in ready:
             if self._selector.get_map().get(key.fd) is key:  # an earlier event may have closed or changed it
                 act: Callable[[int], object] = key.data
                 act(events)
+        return bool(ready)
+
+    def finish(self) -> None:
+        """Bring on its way what the command had sent when it ended."""
+        latest = time.monotonic() + _LAST_WORDS
+        while self._pairs and time.monotonic() < latest and self.wait(_A_MOMENT):
+            pass
 
     def _accept(self, _: int) -> None:
         try:
@@ -108,6 +120,7 @@ class Relay:
             return
         gate = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         pair = Pair(client, gate)
+        self._pairs.add(pair)
         try:
             gate.connect(self._path)
         except OSError:
@@ -140,6 +153,7 @@ class Relay:
                     self._selector.register(sock, interest, partial(self._handle, pair, sock))
 
     def _drop(self, pair: Pair) -> None:
+        self._pairs.discard(pair)
         for sock in pair.socks:
             self._unregister(sock)
             sock.close()
@@ -156,31 +170,47 @@ def run(relay: Relay, command: list[str]) -> int:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     relay.watch(woken)
-    child = os.fork()
-    if child == 0:
-        _become(command)
-    for number in (signal.SIGINT, signal.SIGQUIT):  # the terminal gives them to the command as well
-        signal.signal(number, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: os.kill(child, number))
+    child = _start(command)
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
+            relay.finish()
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
         relay.wait()
 
 
+def _start(command: list[str]) -> int:
+    """The command's process; signals wait until both sides know what they are to do with them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SHARED + _PASSED_ON)
+    child = os.fork()
+    if child == 0:
+        _become(command)
+    for number in _SHARED:
+        signal.signal(number, signal.SIG_IGN)
+    for number in _PASSED_ON:
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SHARED + _PASSED_ON)
+    return child
+
+
 def _become(command: list[str]) -> NoReturn:
-    # Python ignores these, and what is ignored stays so over exec.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+    # Python ignores the first two, and what is ignored stays so over exec; the third it turns into an exception.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SHARED + _PASSED_ON)
     try:
         os.execvp(command[0], command)  # noqa: S606  # a list of words, and no shell
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        _say(f"{command[0]!r} cannot be run: {error.strerror}")
-        os._exit(_NOT_FOUND if missing else _NOT_RUNNABLE)
+        found = not isinstance(error, FileNotFoundError) and _is_anywhere(command[0])
+        _say(f"{command[0]!r} cannot be run: {error.strerror if found else 'not found'}")
+        os._exit(_NOT_RUNNABLE if found else _NOT_FOUND)
+
+
+def _is_anywhere(command: str) -> bool:
+    """A folder of PATH that may not be looked into says EACCES too, and is not the command's fault."""
+    folders = [""] if "/" in command else os.get_exec_path()
+    return any(os.path.exists(os.path.join(folder, command)) for folder in folders)
 
 
 def _say(error: str) -> None:

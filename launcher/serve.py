@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import suppress
 
 import uvloop
 
-from egress import app
+from egress import app, enforce
 from egress.audit import Audit
 from egress.captureface import Capture, HostPort
 from egress.model import Decision, Verdict, Via
@@ -42,7 +43,7 @@ class _Serving:
         loop = asyncio.get_running_loop()
         watch = Watch(self._room, self._terminal, loop)
         relayed = self._terminal.relay(loop) if self._terminal is not None else None
-        gate = app.Gate(self._setup(), self._session.policy, loop)
+        gate = app.Gate(self._setup(), enforce.load(self._session.sources), loop)
         nameserver = in_sandbox(gate.live, gate.audit, self._persona, self._names, loop)
         self._open(gate, nameserver, loop)
         publisher = self._publish(gate, loop)
@@ -104,12 +105,12 @@ class _Serving:
             audit.decision(audit.next_id(), self._persona, Via.CAPTURE, host, packet.port or None, decision)
 
     def _publish(self, gate: app.Gate, loop: asyncio.AbstractEventLoop) -> Publisher | None:
-        wanted = self._session.options.publish
-        if not wanted or self._room.connector is None:
+        openings = self._session.openings
+        if not openings or self._room.connector is None:
             return None
         publisher = Publisher(self._room.connector, gate.traffic.pipes, loop)
-        for publish in wanted:
-            publisher.open(publish)
+        for opening in openings:
+            publisher.open(opening)
         return publisher
 
     def _report_start(self) -> None:
@@ -131,6 +132,7 @@ class _Serving:
     def _say(self, message: str) -> None:
         """The terminal is raw while the command runs: a line needs its own return."""
         end = "\r\n" if self._terminal is not None and not self._terminal.is_restored else "\n"
-        for line in message.splitlines():
-            sys.stderr.write(f"egress: {line}{end}")
-        sys.stderr.flush()
+        with suppress(OSError):  # nobody reads it any more, and the command goes on
+            for line in message.splitlines():
+                sys.stderr.write(f"egress: {line}{end}")
+            sys.stderr.flush()

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 from types import TracebackType
@@ -43,13 +44,17 @@ class Handover(NamedTuple):
 class Joiner:
     """The helper process, and the two pipes by which bwrap tells of its sandbox and is held."""
 
-    __slots__ = ("_channel", "_leash", "_pid", "_release", "_released", "_told", "block", "info", "sandbox")
+    __slots__ = ("_channel", "_leash", "_pid", "_release", "_released", "_told", "_wanted", "block", "info", "sandbox")
 
-    def __init__(self, wanted: Wanted) -> None:
-        if reason := objection(wanted):
+    def __init__(self, wanted: Wanted | None) -> None:
+        """With nothing wanted the sandbox is held and guarded, and its network not joined."""
+        if wanted and (reason := objection(wanted)):
             raise HandoverError(reason, "choose other ports")
+        self._wanted = wanted
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._told, self.info = os.pipe()
+        self._told, info = socket.socketpair()
+        self._told.settimeout(_PATIENCE)
+        self.info = info.detach()
         self.block, self._release = os.pipe()
         self._leash: Leash | None = None
         self._released = False
@@ -65,17 +70,18 @@ class Joiner:
         return self._pid
 
     @property
-    def connector(self) -> Connector:
+    def connector(self) -> Connector | None:
         """For connections to servers inside, until the joiner is closed."""
-        return Connector(self._channel)
+        return Connector(self._channel) if self._wanted else None
 
     def join(self) -> Handover:
         """To be called when bwrap has started; after an error the sandbox is dead."""
         self._close_pipes()
         sockets: list[socket.socket] = []
         try:
-            self._hold(int(self._hear(sockets)[0]))
-            return _checked(_parse(self._hear(sockets), sockets), self.sandbox)
+            self._hold()
+            handover = _parse(self._hear(sockets), sockets)
+            return _checked(handover, self.sandbox) if self._wanted else handover
         except HandoverError:
             for sock in sockets:
                 sock.close()
@@ -98,28 +104,21 @@ class Joiner:
         if not self._released:
             self._end()
         self._channel.close()
-        os.close(self._told)
+        self._told.close()
         os.close(self._release)
         if self._leash:
             self._leash.close()
 
-    def _hold(self, pid: int) -> None:
-        self.sandbox, self._leash = pid, Leash(pid)
+    def _hold(self) -> None:
+        self.sandbox = parse_info(look(self._told)).pid
+        self._leash = Leash(self.sandbox)
 
     def _end(self) -> None:
-        if not self._leash:
-            self._find()
+        with contextlib.suppress(HandoverError):  # there never was a sandbox
+            if not self._leash:
+                self._hold()
         if self._leash:
             self._leash.end()
-
-    def _find(self) -> None:
-        """A helper that died early may not have told whose network it was to join; bwrap has."""
-        self._channel.settimeout(0)
-        try:
-            self._hold(int(self._hear([])[0]))
-        except HandoverError:
-            with contextlib.suppress(HandoverError):  # there is no sandbox
-                self._hold(parse_info(read_info(self._told)).pid)
 
     def _close_pipes(self) -> None:
         """Bwrap has its own ends of them; ours would keep the helper reading."""
@@ -151,8 +150,23 @@ class Joiner:
         self.close()
 
 
+def look(told: socket.socket) -> bytes:
+    """What bwrap tells, up to the brace that closes its JSON. Nobody takes it: both sides must be able to see."""
+    hangup = select.poll()
+    hangup.register(told, select.POLLRDHUP)
+    while True:
+        ended = bool(hangup.poll(0))  # asked first: what was written before the end is then seen
+        try:
+            data = told.recv(4096, socket.MSG_PEEK)
+        except TimeoutError:
+            return b""
+        if ended or b"}" in data:
+            return data
+        os.sched_yield()  # it writes piece by piece
+
+
 def read_info(told: int) -> bytes:
-    """Up to the brace that closes bwrap's JSON; the end of the pipe may come much later."""
+    """The same from a pipe, for who alone reads it."""
     data = b""
     while b"}" not in data and (more := os.read(told, 4096)):
         data += more
@@ -181,7 +195,7 @@ def _checked(handover: Handover, pid: int) -> Handover:
     return handover
 
 
-def _help(channel: socket.socket, told: int, release: int, wanted: Wanted) -> NoReturn:
+def _help(channel: socket.socket, told: socket.socket, release: int, wanted: Wanted | None) -> NoReturn:
     """The child's life. What only it needs it imports itself, while bwrap starts on another core."""
     try:
         from launcher.netns.helper import run

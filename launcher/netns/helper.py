@@ -15,25 +15,28 @@ from collections.abc import Iterator
 
 from launcher.netns.connector import serve
 from launcher.netns.furnish import Furnished, furnish
-from launcher.netns.handover import read_info
+from launcher.netns.handover import look
 from launcher.netns.joining import join
 from launcher.netns.leash import Leash
 from launcher.netns.model import DONE, ELSE, FAILED, HandoverError, Sandbox, Wanted, parse_info
 from launcher.netns.proof import doubts
 
 
-def run(channel: socket.socket, told: int, release: int, wanted: Wanted) -> None:
-    _be_alone(channel.fileno(), told, release)
+def run(channel: socket.socket, told: socket.socket, release: int, wanted: Wanted | None) -> None:
+    _be_alone(channel.fileno(), told.fileno(), release)
     try:
-        sandbox = parse_info(read_info(told))
+        sandbox = parse_info(look(told))
     except HandoverError as error:
         _fail(channel, error)
         return
     leash = Leash(sandbox.pid)
     try:
-        _say(channel, DONE, str(sandbox.pid))
-        _hand_over(channel, *_prepare(sandbox, wanted))
-        serve(channel)
+        if wanted:
+            _hand_over(channel, *_prepare(sandbox, wanted))
+            serve(channel)
+        else:
+            _hand_over(channel, 0, Furnished(()))
+            channel.recv(1)  # nothing is ever asked; this is the launcher's end
     except HandoverError as error:
         _fail(channel, error)
     finally:

@@ -1,0 +1,77 @@
+"""What must be known of a policy before the command starts, remembered from the last time.
+
+Reading the files takes longer than starting the sandbox, and all that the start needs of them is that the
+persona exists, its variables and its paths. So these are kept in the user's cache, for exactly the files as
+they are: each one's identity, size and times, and our version. The gate reads the files themselves, once the
+command runs; what it then finds is what it enforces.
+
+The cache is hidden from the sandbox. It is data (marshal of words and tuples), and believed only if it is a
+regular file of ours that nobody else can write.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import stat
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from egress import __version__
+from egress.policysources import Sources, fingerprint
+from launcher.plan import Filesystem
+
+_MOST = 1 << 20
+
+
+class Outline(NamedTuple):
+    env: tuple[str, ...]
+    filesystem: Filesystem
+
+
+def recall(sources: Sources, environ: os._Environ[str]) -> Outline | None:
+    """The outline of `sources.persona`, if it is known for these very files."""
+    if sources.allow or sources.persona is None:  # rules to be checked, or a question to be answered
+        return None
+    try:
+        known, env, filesystem = marshal.loads(_read(_path(sources, environ)))  # noqa: S302  # data of our own
+    except (OSError, ValueError, EOFError, TypeError):
+        return None
+    return Outline(env, Filesystem(*filesystem)) if known == _key(sources) else None
+
+
+def remember(sources: Sources, outline: Outline, environ: os._Environ[str]) -> None:
+    """Best effort: a start without a cache is only slower."""
+    path = _path(sources, environ)
+    data = marshal.dumps((_key(sources), tuple(outline.env), tuple(outline.filesystem)))
+    draft = f"{path}.{os.getpid()}"
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, data)
+        finally:
+            os.close(fd)
+        os.rename(draft, path)
+
+
+def _key(sources: Sources) -> Any:
+    return __version__, sources.persona, fingerprint(sources)
+
+
+def _path(sources: Sources, environ: os._Environ[str]) -> str:
+    base = environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(environ.get("HOME", "/"), ".cache")
+    return os.path.join(base, "egress", "outlines", f"{sources.persona}.{len(sources.files)}")
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise OSError("not a file of ours alone")
+        return os.read(fd, _MOST)
+    finally:
+        os.close(fd)
