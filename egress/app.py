@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from egress import enforce, policysources
@@ -78,10 +77,3 @@ def fit_descriptors(limits: Limits) -> Limits:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return limits._replace(connections=min(limits.connections, max(16, (hard - _RESERVED_DESCRIPTORS) // 2)))
-
-
-def default_audit_path(environ: Mapping[str, str]) -> str:
-    state = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME", "/"), ".local", "state")
-    directory = os.path.join(state, "egress")
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    return os.path.join(directory, "audit.jsonl")

@@ -49,6 +49,12 @@ class DecisionRecord(Record, frozen=True, kw_only=True):
     rule: str | None
 
 
+class FloodRecord(DecisionRecord, frozen=True, kw_only=True):
+    """One record for many questions to the nameserver: so many were refused below `*.parent`."""
+
+    count: int
+
+
 class EndRecord(Record, frozen=True, kw_only=True):
     event: str = "end"
     ip: str | None
@@ -106,6 +112,14 @@ class Audit:
             self._write_or_keep(record)
             if via is not Via.DNS:  # the connection that follows is what counts
                 self.tally.deny(host)
+
+    def flood(self, number: int, persona: str, host: str, decision: Decision, count: int) -> None:
+        """Sum up denials of the nameserver that would drown the log one by one."""
+        record = FloodRecord(
+            ts=timestamp(), session=self.session, persona=persona, id=number, via=Via.DNS, host=host, port=None,
+            verdict=decision.verdict, reason=decision.reason, rule=None, count=count,
+        )  # fmt: skip
+        self._write_or_keep(record)
 
     def end(self, number: int, persona: str, ip: str | None, up: int, down: int, ms: int, outcome: str) -> None:
         self._write_or_keep(

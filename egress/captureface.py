@@ -8,6 +8,7 @@ which: HTTP gets a 403 with its text, TLS an alert; anything else is reset.
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,16 +30,18 @@ class Capture(NamedTuple):
 
     destination: Callable[[socket.socket], tuple[str, int]]
     name_of: Callable[[str], Host | None]
+    in_use: Counter[str]  # addresses that connections are open to, which must not come to mean another name
 
     async def converse(self, gate: Gateway, client: Stream, door: Door) -> None:
         ip, port = self.destination(client.sock)
         target = Target(self.name_of(ip) or parse_host(ip), port)
-        persona = door.persona or ""
+        self.in_use[ip] += 1
         try:
-            await gate.carry(client, persona, Via.CAPTURE, target)
-        except Refused as refused:
-            if not refused.told:
-                await _tell(client, refused, target, persona)
+            await _carry(gate, client, door.persona or "", target)
+        finally:
+            self.in_use[ip] -= 1
+            if not self.in_use[ip]:
+                del self.in_use[ip]
 
 
 class HostPort(NamedTuple):
@@ -55,6 +58,14 @@ class HostPort(NamedTuple):
             await gate.carry_on(gate.admit(client, door.persona or "", Via.CAPTURE, target, decision))
         except Refused:
             client.abort()
+
+
+async def _carry(gate: Gateway, client: Stream, persona: str, target: Target) -> None:
+    try:
+        await gate.carry(client, persona, Via.CAPTURE, target)
+    except Refused as refused:
+        if not refused.told:
+            await _tell(client, refused, target, persona)
 
 
 async def _tell(client: Stream, refused: Refused, target: Target, persona: str) -> None:

@@ -64,8 +64,9 @@ class Register:
         """An interval is over: say what was too much in it."""
         self._told_full = False
         for floods in (self._denied, self._wild):
-            for parent in floods.turn():
-                self._write("*" if parent == EVERYTHING else f"*.{parent}", _TOO_MANY)
+            for parent, count in floods.turn().items():
+                name = "*" if parent == EVERYTHING else f"*.{parent}"
+                self._audit.flood(self._audit.next_id(), self.persona, name, _TOO_MANY, count)
 
     def _write(self, name: str, decision: Decision) -> None:
         self._audit.decision(self._audit.next_id(), self.persona, Via.DNS, name, None, decision)

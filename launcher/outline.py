@@ -14,10 +14,11 @@ from __future__ import annotations
 import marshal
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from egress import __version__
+from egress import __version__, places
 from egress.policysources import Sources, fingerprint
 from launcher.plan import Filesystem
 
@@ -29,7 +30,7 @@ class Outline(NamedTuple):
     filesystem: Filesystem
 
 
-def recall(sources: Sources, environ: os._Environ[str]) -> Outline | None:
+def recall(sources: Sources, environ: Mapping[str, str]) -> Outline | None:
     """The outline of `sources.persona`, if it is known for these very files."""
     if sources.allow or sources.persona is None:  # rules to be checked, or a question to be answered
         return None
@@ -40,7 +41,7 @@ def recall(sources: Sources, environ: os._Environ[str]) -> Outline | None:
     return Outline(env, Filesystem(*filesystem)) if known == _key(sources) else None
 
 
-def remember(sources: Sources, outline: Outline, environ: os._Environ[str]) -> None:
+def remember(sources: Sources, outline: Outline, environ: Mapping[str, str]) -> None:
     """Best effort: a start without a cache is only slower."""
     path = _path(sources, environ)
     data = marshal.dumps((_key(sources), tuple(outline.env), tuple(outline.filesystem)))
@@ -59,11 +60,8 @@ def _key(sources: Sources) -> Any:
     return __version__, sources.persona, fingerprint(sources)
 
 
-def _path(sources: Sources, environ: os._Environ[str]) -> str:
-    base = environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(environ.get("HOME", "/"), ".cache")
-    return os.path.join(base, "egress", "outlines", f"{sources.persona}.{len(sources.files)}")
+def _path(sources: Sources, environ: Mapping[str, str]) -> str:
+    return os.path.join(places.cache(environ), "outlines", f"{sources.persona}.{len(sources.files)}")
 
 
 def _read(path: str) -> bytes:

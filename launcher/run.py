@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from egress import enforce, policysources
-from egress.policy import Persona, Policy
-from egress.policybook import choose
-from egress.problems import PolicyError
-from launcher import explain
+from egress import places, policysources
+from launcher import explain, interrupts
 from launcher import relay as relay_program
 from launcher.bridge import RelaySocket
 from launcher.mounts import PlanError
 from launcher.netns.model import Wanted
 from launcher.options import Options
+from launcher.outline import Outline, recall, remember
 from launcher.plan import Filesystem, Own, Plan, Request, plan
 from launcher.room import Room, load_filters
 from launcher.survey import survey
 from launcher.terminal import Terminal, on_terminal
 
-_NOT_FOUND = 127
+if TYPE_CHECKING:
+    from launcher.publish import Opening
+
+_CANNOT_RUN, _NOT_FOUND = 126, 127
 
 
 class Session(NamedTuple):
@@ -33,15 +34,15 @@ class Session(NamedTuple):
 
     options: Options
     sources: policysources.Sources
-    policy: Policy
     audit: str
     plan: Plan
     relay: RelaySocket | None
+    openings: tuple[Opening, ...] = ()
 
 
 def launch(options: Options) -> int:
     sources = policysources.locate(options.policy, options.allow, options.persona)
-    policy, persona = _policy(sources, options)
+    persona = _outline(sources)
     audit, on_tty = _audit(options), on_terminal()
     relay = RelaySocket() if options.bridge == "relay" else None
     try:
@@ -49,7 +50,7 @@ def launch(options: Options) -> int:
         if options.print_argv or options.dry_run:
             sys.stdout.write(explain.shell_line(drawn) + "\n" if options.print_argv else explain.explain(drawn))
             return 0
-        return _run(Session(options, sources, policy, audit, drawn, relay), on_tty)
+        return _run(Session(options, sources, audit, drawn, relay), on_tty)
     finally:
         if relay is not None:
             relay.close()
@@ -57,10 +58,13 @@ def launch(options: Options) -> int:
 
 def _run(session: Session, on_tty: bool) -> int:
     filters = load_filters(session.options.seccomp)
+    session = session._replace(openings=_openings(session.options))
+    interrupts.hold()
     terminal = Terminal() if on_tty else None
     try:
-        room = Room(session.plan, _wanted(session.options), terminal, filters)
+        room = Room(session.plan, _wanted(session.options), terminal, filters, session.options.resources)
         try:
+            _state(room)
             if terminal is not None:
                 terminal.take()
             room.release()
@@ -74,23 +78,50 @@ def _run(session: Session, on_tty: bool) -> int:
             terminal.close()
 
 
-def _policy(sources: policysources.Sources, options: Options) -> tuple[Policy, Persona]:
+def _openings(options: Options) -> tuple[Opening, ...]:
+    """Ports of the host that servers inside are to have."""
+    if not options.publish:
+        return ()
+    if options.bridge == "relay":
+        raise PlanError("--publish needs a network that can be joined", "leave out --bridge relay", status=2)
+    from launcher.publish import Opening  # it brings asyncio with it: only who asks for ports pays
+
+    return tuple(map(Opening, options.publish))
+
+
+def _state(room: Room) -> None:
+    """What was asked for and is not enforced is said before the command starts."""
+    for missing in room.confined.enforced.missing if room.confined else ():
+        sys.stderr.write(f"egress: warning: {missing}\n")
+
+
+def _outline(sources: policysources.Sources) -> Outline:
+    known = recall(sources, os.environ)
+    if known is not None:
+        return known
+    from egress import enforce
+    from egress.policybook import choose
+    from egress.problems import PolicyError
+
     try:
         policy = enforce.load(sources)
-        if options.persona is None:
+        if sources.persona is None:
             names = ", ".join(policy.personas)
             raise PlanError("no persona was given", f"add --persona NAME, one of: {names}", status=2)
-        return policy, choose(policy, options.persona)
+        persona = choose(policy, sources.persona)
     except PolicyError as error:
         raise PlanError(str(error), "egress policy lint", status=2) from None
+    outline = Outline(persona.env, Filesystem(*persona.filesystem))
+    remember(sources, outline, os.environ)
+    return outline
 
 
-def _plan(options: Options, persona: Persona, audit: str, on_tty: bool, relay: RelaySocket | None) -> Plan:
+def _plan(options: Options, persona: Outline, audit: str, on_tty: bool, relay: RelaySocket | None) -> Plan:
     request = Request(
         command=options.command,
         project=os.path.abspath(options.project),
         directory=os.getcwd(),
-        filesystem=Filesystem(*persona.filesystem),
+        filesystem=persona.filesystem,
         write=options.write,
         read=options.read,
         sockets=options.sockets,
@@ -106,12 +137,19 @@ def _plan(options: Options, persona: Persona, audit: str, on_tty: bool, relay: R
         request = _through(relay, request)
     facts = survey(request, os.environ)
     if facts.program is None:
-        raise PlanError(
-            f"{options.command[0]!r} was not found",
-            "it must be on PATH, or a path to a program that the sandbox can see",
-            status=_NOT_FOUND,
-        )
+        raise _no_program(options.command[0])
     return plan(request, facts)
+
+
+def _no_program(word: str) -> PlanError:
+    """As a shell tells the two cases apart."""
+    directories = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(":")
+    for path in (os.path.join(directory, word) for directory in directories):
+        if os.path.exists(path):
+            hint = "name a program in it" if os.path.isdir(path) else f"chmod +x {path}"
+            return PlanError(f"{word!r} cannot be executed", hint, status=_CANNOT_RUN)
+    hint = "it must be on PATH, or a path to a program that the sandbox can see"
+    return PlanError(f"{word!r} was not found", hint, status=_NOT_FOUND)
 
 
 def _through(relay: RelaySocket, request: Request) -> Request:
@@ -134,17 +172,10 @@ def _wanted(options: Options) -> Wanted | None:
 
 def _audit(options: Options) -> str:
     """Where the log goes; no start without one."""
-    path = os.path.abspath(options.audit) if options.audit else _default_audit()
+    path = os.path.abspath(options.audit) if options.audit else places.audit_log(os.environ)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise PlanError(f"the audit log {path!r} cannot be written: {error.strerror}", "--audit FILE") from None
     return path
-
-
-def _default_audit() -> str:
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "egress", "audit.jsonl")

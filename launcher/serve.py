@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from contextlib import suppress
 
 import uvloop
@@ -59,7 +58,7 @@ class _Serving:
                 await publisher.close()
             await nameserver.close()
             await gate.close()
-        self._report_end(gate.audit, watch.timed_out)
+        self._report_end(gate.audit, watch)
         return code
 
     def _setup(self) -> app.Setup:
@@ -121,18 +120,20 @@ class _Serving:
             for note in self._session.plan.notes:
                 self._say(note)
 
-    def _report_end(self, audit: Audit, timed_out: bool) -> None:
+    def _report_end(self, audit: Audit, watch: Watch) -> None:
         options = self._session.options
-        if timed_out:
+        if watch.timed_out:
             self._say(f"error: the command was ended after {options.resources.timeout:g} s")
             self._say("hint: give it longer with --timeout SECONDS")
+        if watch.could_not_run:
+            self._say(f"error: {options.command[0]!r} cannot be executed")
+            self._say("hint: see what bwrap says above; for a script, whether the program in its first line is there")
         if (audit.tally.blocked and not options.quiet) or options.verbose:
             self._say(f"{audit.tally} (egress audit --session {audit.session})")
 
     def _say(self, message: str) -> None:
         """The terminal is raw while the command runs: a line needs its own return."""
         end = "\r\n" if self._terminal is not None and not self._terminal.is_restored else "\n"
+        text = "".join(f"egress: {line}{end}" for line in message.splitlines())
         with suppress(OSError):  # nobody reads it any more, and the command goes on
-            for line in message.splitlines():
-                sys.stderr.write(f"egress: {line}{end}")
-            sys.stderr.flush()
+            os.write(2, text.encode(errors="replace"))

@@ -25,12 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # The modules that stand directly in egress/, by room.
 ROOMS = {
     "pure": """
-        addresses dnslimits floods hazards limits lint model names policy policybook policyfile policylayers
-        policyrules policytree problems refusals rules suffixes synthetic tally
+        addresses auditread auditselect auditsummary dnslimits floods hazards limits lint model names policy
+        policybook policyfile policylayers policyrules policytree problems refusals rules suffixes synthetic tally
     """,
     "service": """
-        audit auditfiles auditfollow auditread auditselect auditsummary captureface dnsregister enforce filteredzone forward gateway httpface nameserver passage
-        policysources reception reload sessions socksface syntheticzone tlsguard users
+        audit auditfiles auditfollow auditunpack captureface dnsregister enforce filteredzone forward gateway
+        httpface nameserver passage places policysources reception reload sessions socksface syntheticzone tlsguard users
     """,
     "entry": "app cli",
 }

@@ -74,6 +74,7 @@ def test_every_reason_is_in_the_schema(audit: Audit, path: Path, reason: Reason)
 def test_every_outcome_is_in_the_schema(audit: Audit, path: Path, outcome: str) -> None:
     audit.end(1, "p", None, 0, 0, 0, outcome)
     audit.policy(2, "policy.yaml:1: nonsense")
+    audit.flood(3, "p", "*.evil.example", DENY, 97)
     for line in lines(path):
         jsonschema.validate(line, SCHEMA)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from egress.app import default_audit_path
+from egress import places
 from egress.commands import doctor as command
 from launcher import doctor, ground
 from launcher.checks import gate, machine, network, sandbox
@@ -383,7 +383,7 @@ def test_an_audit_log_that_cannot_be_written_is_found(
 
 def test_an_audit_log_is_looked_for_where_the_gate_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert gate.audit() == ok(default_audit_path(os.environ))
+    assert gate.audit() == ok(places.audit_log(os.environ))
 
 
 def test_programs_are_told_of_and_never_wanting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

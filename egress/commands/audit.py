@@ -129,7 +129,7 @@ def _hint(blocked: list[Row]) -> None:
 def _warn(torn: int, lost: int) -> None:
     """What is missing from the answer."""
     if torn:
-        say(f"warning: left out {torn:,} {'line' if torn == 1 else 'lines'} that are not whole records")
+        say(f"warning: left out {torn:,} {'line that is' if torn == 1 else 'lines that are'} no whole record")
     if lost:
         say(f"warning: {lost:,} records were lost while the gate could not write its log")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from egress.auditfiles import default_path
+from egress import places
 from egress.auditselect import Selection, parse_moment
 from egress.commands.say import Failure
 from egress.model import Verdict
@@ -39,7 +39,7 @@ def selection_of(args: argparse.Namespace) -> Selection:
 
 
 def paths_of(args: argparse.Namespace) -> list[str]:
-    return args.audit or [default_path(os.environ)]
+    return args.audit or [places.audit_log(os.environ)]
 
 
 def path_to_follow(args: argparse.Namespace) -> str:

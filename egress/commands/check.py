@@ -11,7 +11,7 @@ import json
 from typing import NamedTuple
 
 from egress import policysources
-from egress.addresses import Kind, classify
+from egress.commands.advice import is_private
 from egress.commands.options import add_policy_options, persona_of, sources_of
 from egress.commands.ruletext import as_word, as_yaml, terms_of
 from egress.commands.say import say
@@ -124,17 +124,12 @@ def _advise(answer: Answer, persona: Persona, book: Book, sources: policysources
     if answer.decision.reason is Reason.DENIED:
         say(f"hint: a denial always wins; to allow it, take this line away: {answer.decision.rule}")
         return
-    private = _is_private(answer.target, answer.decision.reason)
+    private = is_private(answer.target, answer.decision.reason)
     if answer.decision.reason is Reason.RESOLVED_PRIVATE:
         say(f"hint: it needs a rule with private: true in place of {answer.decision.rule}")
     elif not private:
         say(f"hint: to allow it for one run, add --allow {as_word(answer.target)}")
     _advise_edit(as_yaml(answer.target, private), persona.name, book, sources)
-
-
-def _is_private(target: Target, reason: Reason) -> bool:
-    literal = reason is Reason.ADDRESS_LITERAL and classify(target.host) is not Kind.PUBLIC
-    return literal or reason is Reason.RESOLVED_PRIVATE
 
 
 def _advise_edit(entry: str, name: str, book: Book, sources: policysources.Sources) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from egress import app
+from egress import app, places
 from egress.commands.options import add_policy_options, sources_of
 from egress.commands.say import Failure, say
 from egress.net.dnsclient import DnsServer
@@ -70,10 +70,12 @@ async def gate(
 
 
 def _default_audit() -> str:
+    path = places.audit_log(os.environ)
     try:
-        return app.default_audit_path(os.environ)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     except OSError as error:
         raise _unlogged(f"{error.filename}: {error.strerror}") from None
+    return path
 
 
 def _unlogged(detail: str) -> Failure:

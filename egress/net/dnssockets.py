@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from egress.dnslimits import DNS_LIMITS, DnsLimits
-from egress.net.listeners import Listener
+from egress.net.listeners import Listener, open_tcp
 from egress.net.stream import Stream
 from egress.wire.handshake import Handshake, take
 
@@ -28,6 +28,7 @@ _AT_ONCE = 64  # datagrams taken before other work gets its turn
 _MOST_QUERY = 4096  # what is larger arrives cut, and so malformed
 _UNSENT = 64 * 1024
 _QUEUE = 1024 * 1024  # bytes that the kernel keeps for us in a burst
+_TRIES = 32  # for a port that is free both ways
 
 
 class Desk(Protocol):
@@ -48,8 +49,9 @@ class Datagrams:
         loop.add_reader(sock.fileno(), self._readable)
 
     async def close(self) -> None:
-        self._loop.remove_reader(self._sock.fileno())
-        self._sock.close()
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
 
     def _readable(self) -> None:
         ready, receive, send = self._desk.ready(), self._sock.recvfrom, self._send
@@ -147,6 +149,14 @@ def _message(buffer: bytearray) -> Handshake[bytes]:
     return (yield from take(buffer, size))
 
 
+def open_both(host: str, port: int) -> tuple[socket.socket, socket.socket]:
+    """UDP and TCP on one address and port. Port 0 is one that both can have, which may take some tries."""
+    for _ in range(0 if port else _TRIES):
+        with contextlib.suppress(OSError):
+            return _open_both(host, port)
+    return _open_both(host, port)
+
+
 def open_udp(host: str, port: int) -> socket.socket:
     """A UDP socket on a literal address."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
@@ -158,3 +168,12 @@ def open_udp(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _open_both(host: str, port: int) -> tuple[socket.socket, socket.socket]:
+    tcp = open_tcp(host, port)
+    try:
+        return open_udp(host, tcp.getsockname()[1]), tcp
+    except OSError:
+        tcp.close()
+        raise

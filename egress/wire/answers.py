@@ -12,6 +12,7 @@ from egress.refusals import TABLE, Reason, Refused
 from egress.wire.http1 import Field, Fields, Request, values, write_head
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_SHOWN = 300  # of what a client wrote; a well-formed target is shorter
 _ALLOWABLE = frozenset({Reason.NOT_LISTED, Reason.PORT_NOT_LISTED, Reason.ADDRESS_LITERAL})
 
 
@@ -25,7 +26,7 @@ def facts(refused: Refused, asked: str, persona: str) -> dict[str, str]:
     told = {"blocked": sentence(refused, asked, persona), "reason": refused.reason.value}
     if refused.rule is not None:
         told["rule"] = str(refused.rule)
-    if asked and persona:
+    if asked and persona and refused.reason is not Reason.MALFORMED_HOST:  # whose text is fit for no shell
         told["why"] = f"egress check {asked} --persona {persona}"
     if refused.reason in _ALLOWABLE:
         told["allow"] = f"add {asked} to the allow list of persona {persona}; that command shows where and how"
@@ -34,7 +35,7 @@ def facts(refused: Refused, asked: str, persona: str) -> dict[str, str]:
 
 def http(refused: Refused, asked: str, persona: str, request: Request | None, *, close: bool) -> bytes:
     """An HTTP answer that a person or an agent can act on; JSON for those who ask for it."""
-    told = facts(refused, asked, persona)
+    told = facts(refused, ascii(asked[:_SHOWN])[1:-1], persona)
     as_json = request is not None and _wants_json(request.fields)
     body = json.dumps({"egress": told}) + "\n" if as_json else _text(told)
     raw = body.encode()

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from dnslib import AAAA, EDNS0, RR, A, DNSHeader, DNSLabel, DNSQuestion, DNSRecord, EDNSOption
 
 from egress.refusals import TABLE, Reason
-from egress.wire.dnsmsg import UDP_ROOM, Query, Rcode, Type
+from egress.wire.dnsmsg import RESPONSE, UDP_ROOM, Query, Rcode, Type
 
-_RESPONSE, _TRUNCATED, _RECURSION = 0x8000, 0x0200, 0x0080
+_TRUNCATED = 0x0200
 _EXTENDED_ERROR = 15
 _IN = 1
 
@@ -49,7 +49,7 @@ def build(query: Query, answer: Answer, room: int) -> bytes:
 
 
 def _pack(query: Query, answer: Answer, flags: int = 0) -> bytes:
-    flags |= _RESPONSE | _RECURSION | query.flags | answer.rcode & 15
+    flags |= RESPONSE | query.flags | answer.rcode & 15
     name = DNSLabel(query.labels)
     message = DNSRecord(
         DNSHeader(id=query.id, bitmap=flags),

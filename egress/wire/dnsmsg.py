@@ -27,7 +27,8 @@ _HEADER = struct.Struct("!6H")
 _TYPE_AND_CLASS = struct.Struct("!HH")
 _OPT = struct.Struct("!BHHIH")
 _OPTION = struct.Struct("!HH")
-_RESPONSE, _OPCODE, _RECURSE, _UNCHECKED = 0x8000, 0x7800, 0x0100, 0x0010
+RESPONSE = 0x8080  # of a server that recurses, as ours does for whoever asks
+_OPCODE, _RECURSE, _UNCHECKED = 0x7800, 0x0100, 0x0010
 _OPT_TYPE, _IN, _MOST_NAME = 41, 1, 255
 _LABEL = re.compile(rb"[A-Za-z0-9_-]+")
 
@@ -113,7 +114,7 @@ def parse(packet: bytes) -> Query | None:
 def rejection(packet: bytes, rcode: Rcode) -> bytes:
     """An error that repeats nothing but the id, the opcode and RD."""
     ident, flags, *_ = _HEADER.unpack_from(packet)
-    return _HEADER.pack(ident, _RESPONSE | flags & (_OPCODE | _RECURSE) | rcode, 0, 0, 0, 0)
+    return _HEADER.pack(ident, RESPONSE | flags & (_OPCODE | _RECURSE) | rcode, 0, 0, 0, 0)
 
 
 def objection(query: Query) -> Rcode | None:

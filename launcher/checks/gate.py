@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 
-from egress import enforce, policysources
-from egress.auditfiles import default_path
+from egress import enforce, places, policysources
 from egress.lint import lint
 from egress.problems import PolicyError
 from launcher.checks.model import Finding, fail, ok, warn
@@ -29,7 +28,7 @@ def policy() -> Finding:
 
 def audit() -> Finding:
     """Without leaving a trace: what is not there yet must be possible to make where it will be."""
-    log = default_path(os.environ)
+    log = places.audit_log(os.environ)
     directory = os.path.dirname(log)
     try:
         if os.path.lexists(log):

@@ -23,7 +23,6 @@ from pathlib import Path
 
 NAMES = 1000
 SERVER_CORE, CLIENT_CORE = "0", "1"
-LIMIT = "500000"  # dnsperf's own default holds it back
 UNBOUND = """
 server:
   interface: 127.0.0.1
@@ -52,10 +51,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=3, help="of each round")
-    parser.add_argument("--serve", nargs=3, metavar=("MODE", "PORT", "UPSTREAM"), help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=4, metavar=("MODE", "PORT", "UPSTREAM", "AUDIT"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
-        serve(args.serve[0], int(args.serve[1]), int(args.serve[2]))
+        import uvloop
+
+        mode, port, upstream, audit = args.serve
+        uvloop.run(serve(mode, int(port), int(upstream), audit))
         return
     with tempfile.TemporaryDirectory() as directory:
         figures = measure(Path(directory), args.rounds, args.seconds)
@@ -88,8 +90,8 @@ def servers(directory: Path, upstream: int) -> dict[str, list[str]]:
     config = directory / "unbound"
     config.write_text(UNBOUND.format(port="{port}", directory=directory, upstream=upstream))
     return {
-        "egress, synthetic": [*ours, "synthetic", "{port}", str(upstream)],
-        "egress, filtered": [*ours, "filtered", "{port}", str(upstream)],
+        "egress, synthetic": [*ours, "synthetic", "{port}", str(upstream), f"{directory}/audit.jsonl"],
+        "egress, filtered": [*ours, "filtered", "{port}", str(upstream), f"{directory}/audit.jsonl"],
         "dnsmasq": dnsmasq("{port}", f"--server=127.0.0.1#{upstream}", "--cache-size=10000"),
         "unbound": ["sh", str(directory / "unbound.sh"), "{port}", str(config)],
     }
@@ -126,7 +128,7 @@ def wait_for(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 def dnsperf(directory: Path, port: int, *options: str) -> float:
-    command = ["taskset", "-c", CLIENT_CORE, "dnsperf", "-s", "127.0.0.1", "-p", str(port), "-c", "4", "-Q", LIMIT]
+    command = ["taskset", "-c", CLIENT_CORE, "dnsperf", "-s", "127.0.0.1", "-p", str(port), "-c", "4"]
     done = subprocess.run(
         [*command, "-d", str(directory / "queries"), *options], stdout=subprocess.PIPE, text=True, check=True
     )
@@ -156,13 +158,7 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def serve(mode: str, port: int, upstream: int) -> None:
-    import uvloop
-
-    uvloop.run(_serve(mode, port, upstream))
-
-
-async def _serve(mode: str, port: int, upstream: int) -> None:
+async def serve(mode: str, port: int, upstream: int, path: str) -> None:
     from egress import nameserver
     from egress.audit import Audit
     from egress.net.dnsclient import DnsClient, DnsServer
@@ -175,15 +171,14 @@ async def _serve(mode: str, port: int, upstream: int) -> None:
 
     loop = asyncio.get_running_loop()
     rules = [parse_rule(f"host{n}.example.test")._replace(private=True) for n in range(NAMES)]
-    with tempfile.TemporaryDirectory() as directory:
-        audit, live = Audit(f"{directory}/audit.jsonl", "bench"), Live(Policy({"bench": Persona("bench", rules)}))
-        if mode == "synthetic":
-            names = nameserver.in_sandbox(live, audit, "bench", SyntheticNames(), loop)
-        else:
-            client = DnsClient(DnsServer("127.0.0.1", upstream), loop)
-            names = nameserver.standalone(live, audit, "bench", Resolver(loop), client, loop)
-        names.open_udp(open_udp("127.0.0.1", port))
-        await asyncio.Event().wait()
+    audit, live = Audit(path, "bench"), Live(Policy({"bench": Persona("bench", rules)}))
+    if mode == "synthetic":
+        names = nameserver.in_sandbox(live, audit, "bench", SyntheticNames(), loop)
+    else:
+        client = DnsClient(DnsServer("127.0.0.1", upstream), loop)
+        names = nameserver.standalone(live, audit, "bench", Resolver(loop), client, loop)
+    names.open_udp(open_udp("127.0.0.1", port))
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
