@@ -41,6 +41,7 @@ class Session(NamedTuple):
 
 
 def launch(options: Options) -> int:
+    _check_routes(options)
     sources = policysources.locate(options.policy, options.allow, options.persona)
     persona = _outline(sources)
     audit, on_tty = _audit(options), on_terminal()
@@ -87,6 +88,14 @@ def _openings(options: Options) -> tuple[Opening, ...]:
     from launcher.publish import Opening  # it brings asyncio with it: only who asks for ports pays
 
     return tuple(map(Opening, options.publish))
+
+
+def _check_routes(options: Options) -> None:
+    """Mistakes are told before anything starts; only who uses these pays for reading them early."""
+    if options.dns_server or options.upstream:
+        from launcher.routes import routes
+
+        routes(options.dns_server, options.upstream)
 
 
 def _state(room: Room) -> None:

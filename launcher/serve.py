@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
+from collections import Counter
 from contextlib import suppress
+from os import getuid
 
 import uvloop
 
@@ -13,15 +14,17 @@ from egress.audit import Audit
 from egress.captureface import Capture, HostPort
 from egress.model import Decision, Verdict, Via
 from egress.nameserver import Nameserver, in_sandbox
-from egress.net.dnsclient import DnsServer
-from egress.net.upstream import NO_UPSTREAM, always, from_environment, parse_upstream
+from egress.policy import Policy
+from egress.problems import PolicyError
 from egress.refusals import Reason
 from egress.sessions import Door
 from egress.synthetic import SyntheticNames
+from launcher.mounts import PlanError
 from launcher.netns.captured import Rejects, original_destination
 from launcher.netns.model import Listener, Role
 from launcher.publish import Publisher
 from launcher.room import Room
+from launcher.routes import routes
 from launcher.run import Session
 from launcher.terminal import Terminal
 from launcher.watch import Watch
@@ -36,13 +39,14 @@ class _Serving:
     def __init__(self, session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> None:
         self._session, self._room, self._terminal, self._warnings = session, room, terminal, warnings
         self._persona = session.options.persona or ""
-        self._names = SyntheticNames()
+        self._open_to: Counter[str] = Counter()
+        self._names = SyntheticNames(in_use=self._open_to.__contains__)
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         watch = Watch(self._room, self._terminal, loop)
         relayed = self._terminal.relay(loop) if self._terminal is not None else None
-        gate = app.Gate(self._setup(), enforce.load(self._session.sources), loop)
+        gate = app.Gate(self._setup(), self._policy(), loop)
         nameserver = in_sandbox(gate.live, gate.audit, self._persona, self._names, loop)
         self._open(gate, nameserver, loop)
         publisher = self._publish(gate, loop)
@@ -61,14 +65,15 @@ class _Serving:
         self._report_end(gate.audit, watch)
         return code
 
+    def _policy(self) -> Policy:
+        """The files themselves, now that there is time to read them."""
+        try:
+            return enforce.load(self._session.sources)
+        except PolicyError as error:
+            raise PlanError(str(error), "egress policy lint", status=2) from None
+
     def _setup(self) -> app.Setup:
-        options = self._session.options
-        server = DnsServer.parse(options.dns_server) if options.dns_server else None
-        upstreams = NO_UPSTREAM
-        if options.upstream:
-            upstreams = (
-                from_environment(os.environ) if options.upstream == "env" else always(parse_upstream(options.upstream))
-            )
+        server, upstreams = routes(self._session.options.dns_server, self._session.options.upstream)
         return app.Setup(self._session.sources, self._session.audit, self._say, None, server, upstreams)
 
     def _open(self, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop) -> None:
@@ -76,7 +81,7 @@ class _Serving:
         for listener in handover.listeners if handover else ():
             self._open_one(listener, gate, nameserver, loop)
         if self._session.relay is not None:
-            gate.open(self._session.relay.sock, Door(self._persona, frozenset({os.getuid()})))
+            gate.open(self._session.relay.sock, Door(self._persona, frozenset({getuid()})))
 
     def _open_one(
         self, listener: Listener, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop
@@ -86,7 +91,9 @@ class _Serving:
             case Role.PROXY:
                 reception.open_elsewhere(sock, door)
             case Role.CAPTURE:
-                reception.open_elsewhere(sock, door, Capture(original_destination, self._names.name_of).converse)
+                reception.open_elsewhere(
+                    sock, door, Capture(original_destination, self._names.name_of, self._open_to).converse
+                )
             case Role.HOST_PORT:
                 reception.open_elsewhere(sock, door, HostPort(listener.port).converse)
             case Role.DNS_UDP:
