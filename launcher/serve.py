@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from contextlib import suppress
-from os import getuid
 
 import uvloop
 
@@ -81,7 +81,7 @@ class _Serving:
         for listener in handover.listeners if handover else ():
             self._open_one(listener, gate, nameserver, loop)
         if self._session.relay is not None:
-            gate.open(self._session.relay.sock, Door(self._persona, frozenset({getuid()})))
+            gate.open(self._session.relay.sock, Door(self._persona, frozenset({os.getuid()})))
 
     def _open_one(
         self, listener: Listener, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop
