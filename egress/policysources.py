@@ -13,7 +13,6 @@ import errno
 import os
 import stat
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import egress
@@ -30,15 +29,15 @@ SHIPPED_AS = "policies"
 
 
 class File(NamedTuple):
-    path: Path
+    path: str
     shown: str  # what stands before the line number in messages and in the log
 
 
 class Sources(NamedTuple):
     """What a run was told to obey. `persona`, where given, must exist for the policy to be usable."""
 
-    shipped: Path
-    user: Path | None
+    shipped: str
+    user: str | None
     files: tuple[File, ...] = ()
     allow: tuple[str, ...] = ()
     persona: str | None = None
@@ -51,7 +50,7 @@ def locate(
     environ: Mapping[str, str] = os.environ,
 ) -> Sources:
     """The sources for these options. Paths are made absolute now: a reload happens somewhere else, later."""
-    named = tuple(File(Path(name).absolute(), name) for name in files)
+    named = tuple(File(os.path.abspath(name), name) for name in files)
     return Sources(_shipped(), _user(environ), named, tuple(allow), persona)
 
 
@@ -78,7 +77,7 @@ def read(sources: Sources) -> Book:
 def fingerprint(sources: Sources) -> Hashable:
     """Differs when a file, or the set of files, has changed; costs a few system calls and never raises."""
     paths = [*_names(sources.shipped), *_names(sources.user), *(file.path for file in sources.files)]
-    return tuple((str(path), _identity(path)) for path in paths)
+    return tuple((path, _identity(path)) for path in paths)
 
 
 def is_shipped(source: Source, sources: Sources) -> bool:
@@ -86,45 +85,45 @@ def is_shipped(source: Source, sources: Sources) -> bool:
     return source.file.startswith(f"{SHIPPED_AS}/") and all(source.file != file.shown for file in sources.files)
 
 
-def _shipped() -> Path:
+def _shipped() -> str:
     """Inside the package as installed, beside it in a checkout."""
-    package = Path(egress.__file__).parent
-    inside = package / SHIPPED_AS
-    return inside if inside.is_dir() else package.parent / SHIPPED_AS
+    package = os.path.dirname(os.path.abspath(egress.__file__))
+    inside = os.path.join(package, SHIPPED_AS)
+    return inside if os.path.isdir(inside) else os.path.join(os.path.dirname(package), SHIPPED_AS)
 
 
-def _user(environ: Mapping[str, str]) -> Path | None:
-    config = Path(environ.get("XDG_CONFIG_HOME", ""))
-    if not config.is_absolute():
-        config = Path(environ.get("HOME", "")) / ".config"
-    return config / "egress" if config.is_absolute() else None
+def _user(environ: Mapping[str, str]) -> str | None:
+    config = environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(config):
+        config = os.path.join(environ.get("HOME", ""), ".config")
+    return os.path.join(config, "egress") if os.path.isabs(config) else None
 
 
 def _layers(sources: Sources) -> Iterator[list[File]]:
-    yield [File(path, f"{SHIPPED_AS}/{path.name}") for path in _listing(sources.shipped)]
+    yield [File(path, f"{SHIPPED_AS}/{os.path.basename(path)}") for path in _listing(sources.shipped)]
     if sources.user is not None:
-        yield [File(path, str(path)) for path in _listing(sources.user, optional=True)]
+        yield [File(path, path) for path in _listing(sources.user, optional=True)]
     for file in sources.files:
         yield [file]
 
 
-def _listing(directory: Path, optional: bool = False) -> list[Path]:
+def _listing(directory: str, optional: bool = False) -> list[str]:
     try:
-        found = sorted(directory.iterdir())
+        names = sorted(filter(_is_policy, os.listdir(directory)))
     except OSError as error:
         if optional and error.errno == errno.ENOENT:
             return []
         raise wrong(Source(str(directory), 0), f"cannot be read: {error.strerror}") from None
-    paths = [path for path in found if _is_policy(path)]
-    for path in paths:
-        if path.suffix == ".yml":  # a deny list that is silently not read is worse than an error
-            raise wrong(Source(str(path), 0), "is not read under this name; rename it to end in .yaml")
-    return paths
+    for name in names:
+        if name.endswith(".yml"):  # a deny list that is silently not read is worse than an error
+            path = os.path.join(directory, name)
+            raise wrong(Source(path, 0), "is not read under this name; rename it to end in .yaml")
+    return [os.path.join(directory, name) for name in names]
 
 
-def _is_policy(path: Path) -> bool:
+def _is_policy(name: str) -> bool:
     """Not what editors put beside the file they have open."""
-    return path.suffix in (".yaml", ".yml") and not path.name.startswith(".")
+    return name.endswith((".yaml", ".yml")) and not name.startswith(".")
 
 
 def _documents(files: Iterable[File], problems: Problems) -> list[Document]:
@@ -153,7 +152,7 @@ def _text(file: File) -> str:
         raise wrong(Source(file.shown, line), f"not UTF-8: byte 0x{data[error.start]:02x}") from None
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: str) -> bytes:
     # Without O_NONBLOCK the open itself would wait for a FIFO's writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -165,16 +164,20 @@ def _bytes(path: Path) -> bytes:
         os.close(descriptor)
 
 
-def _names(directory: Path | None) -> list[Path]:
+def _names(directory: str | None) -> list[str]:
     try:
-        return sorted(filter(_is_policy, directory.iterdir())) if directory else []
+        return (
+            [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if _is_policy(name)]
+            if directory
+            else []
+        )
     except OSError:
         return []
 
 
-def _identity(path: Path) -> Hashable:
+def _identity(path: str) -> Hashable:
     try:
-        at = path.stat()
+        at = os.stat(path)
     except OSError as error:
         return error.errno
     return at.st_dev, at.st_ino, at.st_mtime_ns, at.st_ctime_ns, at.st_size

@@ -20,7 +20,7 @@ SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.
 
 
 def shipped() -> list[policyfile.Document]:
-    paths = sorted(policysources.locate(environ={}).shipped.glob("*.yaml"))
+    paths = sorted(Path(policysources.locate(environ={}).shipped).glob("*.yaml"))
     return [parse_document(path.read_text(), path.name) for path in paths]
 
 

@@ -86,7 +86,7 @@ def test_a_shipped_persona_reaches_what_its_work_needs(name: str, hosts: set[str
 
 
 def test_every_shipped_entry_has_its_reason_beside_it() -> None:
-    for path in locate().shipped.glob("*.yaml"):
+    for path in Path(locate().shipped).glob("*.yaml"):
         for line in path.read_text().splitlines():
             if line.strip().startswith("- ") and "@anthropic" not in line:
                 assert "#" in line, line
@@ -139,10 +139,10 @@ def test_nothing_is_read_from_the_working_directory(home: Home) -> None:
 
 
 def test_the_users_directory_is_where_the_xdg_specification_has_it() -> None:
-    assert locate(environ={"HOME": "/h"}).user == Path("/h/.config/egress")
-    assert locate(environ={"HOME": "/h", "XDG_CONFIG_HOME": "/c"}).user == Path("/c/egress")
-    assert locate(environ={"HOME": "/h", "XDG_CONFIG_HOME": ""}).user == Path("/h/.config/egress")
-    assert locate(environ={"HOME": "/h", "XDG_CONFIG_HOME": "relative"}).user == Path("/h/.config/egress")
+    assert locate(environ={"HOME": "/h"}).user == "/h/.config/egress"
+    assert locate(environ={"HOME": "/h", "XDG_CONFIG_HOME": "/c"}).user == "/c/egress"
+    assert locate(environ={"HOME": "/h", "XDG_CONFIG_HOME": ""}).user == "/h/.config/egress"
+    assert locate(environ={"HOME": "/h", "XDG_CONFIG_HOME": "relative"}).user == "/h/.config/egress"
 
 
 def test_what_an_editor_leaves_beside_a_file_is_not_read(home: Home) -> None:
@@ -312,7 +312,7 @@ def test_an_installed_package_has_its_policies_inside(tmp_path: Path, monkeypatc
     (package / "policies").mkdir(parents=True)
     (package / "__init__.py").touch()
     monkeypatch.setattr(policysources.egress, "__file__", str(package / "__init__.py"))
-    assert locate().shipped == package / "policies"
+    assert locate().shipped == str(package / "policies")
 
 
 def test_many_rules_cost_in_proportion(home: Home) -> None:

@@ -54,7 +54,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         gate = Gate(Setup(sources, str(tmp_path / "audit.jsonl"), said.append), load(sources), loop)
         sock = open_tcp("127.0.0.1", 0)
         gate.open(sock, Door("p"))
-        kit = Kit(gate.gateway, sock.getsockname()[1], tmp_path / "audit.jsonl")
+        kit = Kit(gate.gateway, gate.reception, sock.getsockname()[1], tmp_path / "audit.jsonl")
         try:
             yield World(kit, gate, file, up.port, said)
         finally:

@@ -137,7 +137,7 @@ def _advise_edit(entry: str, name: str, book: Book, sources: policysources.Sourc
     if not policysources.is_shipped(source, sources):
         say(f"hint: to allow it from now on, add this to allow: of persona {name} at {source}\n  - {entry}")
         return
-    file = sources.user / f"{name}.yaml" if sources.user else "a file that you give with --policy"
+    file = f"{sources.user}/{name}.yaml" if sources.user else "a file that you give with --policy"
     say(
         f"hint: to allow it from now on, put this into {file}\n"
         f"  version: 1\n  personas:\n    {name}:\n      extends: {name}\n      allow:\n        - {entry}"
