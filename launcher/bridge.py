@@ -29,9 +29,13 @@ class RelaySocket:
         self.sock.bind(self.path)
         self.sock.listen(_BACKLOG)
 
+    @property
+    def program(self) -> str:
+        return relay.__file__
+
     def command(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """The relay, which starts the command as its child."""
-        return (sys.executable, "-I", relay.__file__, self.path, str(PORT), "--", *command)
+        return (sys.executable, "-I", self.program, self.path, str(PORT), "--", *command)
 
     def close(self) -> None:
         self.sock.close()

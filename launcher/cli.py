@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
+from launcher.interrupts import Interrupted, end_with
 from launcher.mounts import PlanError
 from launcher.options import Options, Resources, parse_port, parse_positive, parse_publish, parse_size
+from launcher.process import fill_standard_streams
 
 _FAILED = 125
 
 
 def main(argv: list[str] | None = None) -> int:
+    fill_standard_streams()
     words = sys.argv[1:] if argv is None else argv
     parser = _parser()
     options, command = _split(words)
@@ -19,11 +23,19 @@ def main(argv: list[str] | None = None) -> int:
     if not command:
         parser.error("no command given: egress-launch [options] -- COMMAND [ARG]…")
     from launcher.run import launch
+    from launcher.terminal import on_terminal
 
     try:
-        return launch(_options(args, command))
+        code = launch(_options(args, command))
+        return end_with(code) if on_terminal() else code
     except PlanError as error:
         return _complain(str(error), error.hint, error.status)
+    except Interrupted as signalled:
+        return signalled.code
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except OSError as error:
+        return _complain(str(error), "egress doctor", _FAILED)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -12,8 +12,8 @@ import os
 
 from launcher.bwrap import Descriptors
 from launcher.mounts import Kind, Mount
-from launcher.placeholders import open_beneath
 from launcher.plan import Plan
+from launcher.posts import open_beneath
 
 _PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_PROGRAM = 1 << 20

@@ -28,6 +28,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield f"  in {plan.directory}"
     yield "files, the last word on a path counts"
     yield from _columns((mount.kind, _shown(mount, plan), mount.why) for mount in plan.mounts)
+    yield "  a new file that a pattern such as *.pem matches can be made: it is the sandbox's own"
     if plan.placeholders:
         yield "placeholders on the host, while it runs"
         yield from (f"  {place.root}/{place.path}{'/' * place.is_dir}" for place in plan.placeholders)

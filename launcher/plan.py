@@ -100,12 +100,13 @@ class Facts(NamedTuple):
 
 
 class Placeholder(NamedTuple):
-    """Something to stand at a path on the host while the sandbox runs, so that it can be mounted over."""
+    """Something to stand at a path on the host while the sandbox runs, if nothing else does, to be mounted over."""
 
     root: str
     path: str
     is_dir: bool = False
     text: str = ""
+    hide: bool = False
 
 
 class Plan(NamedTuple):
@@ -115,7 +116,8 @@ class Plan(NamedTuple):
     directory: str
     command: tuple[str, ...]
     new_session: bool
-    placeholders: tuple[Placeholder, ...] = ()
+    placeholders: tuple[Placeholder, ...] = ()  # for what is missing
+    watched: tuple[Placeholder, ...] = ()  # for what is there, should the host remove it
     notes: tuple[str, ...] = ()
     hostname: str = HOSTNAME
 
@@ -126,8 +128,9 @@ def plan(request: Request, facts: Facts) -> Plan:
     mounts = _base(facts)
     mounts += _given(mounts, facts)
     links = _links(mounts, facts)
-    guarded, placeholders = _guarded(mounts, facts)
+    guarded = _guarded(mounts, facts)
     mounts += [*links, *guarded]
+    held = _held(guarded, facts)
     mounts += _sockets(mounts, facts)
     mounts += [*facts.texts, *request.files]
     return Plan(
@@ -137,7 +140,8 @@ def plan(request: Request, facts: Facts) -> Plan:
         directory=request.directory if is_within(request.directory, facts.project) else facts.project,
         command=request.command,
         new_session=not request.terminal,
-        placeholders=tuple(placeholders),
+        placeholders=tuple(_placeholder(found) for found in held if found.missing),
+        watched=tuple(_placeholder(found) for found in held if not found.missing),
         notes=facts.notes,
     )
 
@@ -181,8 +185,8 @@ def _links(mounts: Sequence[Mount], facts: Facts) -> list[Mount]:
     ]
 
 
-def _guarded(before: Sequence[Mount], facts: Facts) -> tuple[list[Mount], list[Placeholder]]:
-    found = {found.where: found for found in reversed(facts.guards) if found.where not in facts.lifted}
+def _guarded(before: Sequence[Mount], facts: Facts) -> list[Mount]:
+    found = _wanted(facts)
     pins = {
         pin: Mount(Kind.WRITE, pin, "stays where it is", beneath=it.root) for it in found.values() for pin in it.pins
     }
@@ -193,9 +197,22 @@ def _guarded(before: Sequence[Mount], facts: Facts) -> tuple[list[Mount], list[P
         is_needed = over.kind is Kind.WRITE and (over.path != mount.path or mount.kind is not Kind.WRITE)
         if is_needed or (over.shows_host and _is_hidden(found.get(mount.path))):
             mounts.append(mount)
-    added = mounts[len(before) :]
-    places = [found[mount.path] for mount in added if mount.path in found and found[mount.path].missing]
-    return added, [Placeholder(it.root, it.path, it.is_dir, it.guard.stand_in) for it in places]
+    return mounts[len(before) :]
+
+
+def _wanted(facts: Facts) -> dict[str, Found]:
+    """Guards by path; the first one of a path speaks for it."""
+    return {found.where: found for found in reversed(facts.guards) if found.where not in facts.lifted}
+
+
+def _held(mounts: Iterable[Mount], facts: Facts) -> list[Found]:
+    """Those that came to a mount in something writable, where names come and go."""
+    found = _wanted(facts)
+    return [found[mount.path] for mount in mounts if mount.path in found and found[mount.path].root]
+
+
+def _placeholder(found: Found) -> Placeholder:
+    return Placeholder(found.root, found.path, found.is_dir, found.guard.stand_in, found.guard.hide)
 
 
 def _guard(found: Found) -> Mount:

@@ -14,37 +14,55 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from launcher import bridge, bwrap, process, seccomp
+from launcher import bwrap, keeper, process, seccomp
 from launcher.descriptors import binds_descriptors, carry, memory
+from launcher.interrupts import interruptible
 from launcher.mounts import PlanError
 from launcher.netns.connector import Connector
 from launcher.netns.handover import Handover, Joiner
 from launcher.netns.model import HandoverError, Wanted
+from launcher.options import Resources
 from launcher.placeholders import Held, hold
 from launcher.plan import Plan
 from launcher.process import Child
 from launcher.terminal import Terminal
 
+if TYPE_CHECKING:
+    from launcher.confine import Confined
+
+_NO_LIMITS = Resources()
+
 
 class Room:
     """Made and held; `release` lets the command run, `close` leaves nothing behind."""
 
-    def __init__(self, plan: Plan, wanted: Wanted | None, terminal: Terminal | None, filters: seccomp.Filter) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        wanted: Wanted | None,
+        terminal: Terminal | None,
+        filters: seccomp.Filter,
+        resources: Resources = _NO_LIMITS,
+    ) -> None:
         self.bwrap = find_bwrap()
-        self.joiner = _joiner(wanted) if wanted is not None else bridge.Held()
+        self.joiner = _joiner(wanted)
         self._held: Held | None = None
+        self._status = -1
         self.child: Child | None = None
         self.handover: Handover | None = None
+        self.confined: Confined | None = None
         try:
-            self._held = hold(plan.placeholders)
+            self._held = hold(plan.placeholders, plan.watched)
             self.child = self._start(plan, terminal, filters)
-            self.handover = self.joiner.join()
+            with interruptible():
+                self.handover = self.joiner.join()
             self._held.follow(self.sandbox)
+            self.confined = _confine(resources, self.sandbox)
         except HandoverError as error:
             self.close()
-            raise PlanError(f"the sandbox could not be made: {error.what}", error.hint) from None
+            raise _cause(self.bwrap, error) from None
         except BaseException:
             self.close()
             raise
@@ -56,10 +74,25 @@ class Room:
 
     @property
     def connector(self) -> Connector | None:
-        return self.joiner.connector if isinstance(self.joiner, Joiner) else None
+        return self.joiner.connector
 
     def release(self) -> None:
         self.joiner.release()
+
+    def has_run(self) -> bool:
+        """Whether the command did: for the end, when bwrap has said what it had to say."""
+        os.set_blocking(self._status, False)
+        try:
+            return b"exit-code" in os.read(self._status, 4096)
+        except BlockingIOError:
+            return False
+
+    def reap(self) -> int:
+        """The child's wait status. Its number may be another's from now on, so it is forgotten."""
+        assert self.child is not None  # noqa: S101  # once
+        _, status = os.waitpid(self.child.pid, 0)
+        self.child = None
+        return status
 
     def close(self) -> None:
         """To be called when the sandbox has ended, or to end it."""
@@ -68,11 +101,14 @@ class Room:
                 os.kill(self.child.pid, signal.SIGKILL)
                 os.waitpid(self.child.pid, 0)
         self.joiner.close()
+        if self.confined is not None:
+            self.confined.release()
         if self._held is not None:
             self._held.release()
 
     def _start(self, plan: Plan, terminal: Terminal | None, filters: seccomp.Filter) -> Child:
-        fds = carry(plan, binds_descriptors(self.bwrap))
+        self._status, status = os.pipe()
+        fds = carry(plan, binds_descriptors(self.bwrap))._replace(status=status)
         mine = (*fds.all, *(programs := tuple(map(memory, filters.programs))))
         fds = fds._replace(info=self.joiner.info, block=self.joiner.block, seccomp=programs)
         arguments = memory(bwrap.packed(bwrap.arguments(plan, fds)))
@@ -85,7 +121,7 @@ class Room:
         try:
             if terminal is None:
                 return process.start(run, (0, 1, 2), needed)
-            return process.start_on_terminal(run, terminal.slave, terminal.streams(), needed)
+            return keeper.start(run, terminal.stage(), needed)
         finally:
             for descriptor in (*mine, arguments):
                 os.close(descriptor)
@@ -106,7 +142,27 @@ def load_filters(choice: str) -> seccomp.Filter:
         raise PlanError(str(error), error.hint) from None
 
 
-def _joiner(wanted: Wanted) -> Joiner:
+def _confine(resources: Resources, sandbox: int) -> Confined | None:
+    if resources.memory is None and resources.cpus is None and resources.pids is None:
+        return None
+    from launcher import cgroup  # only who asks for limits pays for them
+    from launcher.confine import confine
+    from launcher.limits import plan_limits
+
+    return confine(plan_limits(resources, cgroup.look()), sandbox)
+
+
+def _cause(program: str, error: HandoverError) -> PlanError:
+    """What is wrong with this machine, if a sandbox as simple as can be does not start either."""
+    from launcher.checks.sandbox import ailment
+
+    found = ailment(program)
+    if found is not None:
+        return PlanError(found.what, found.hint)
+    return PlanError(f"the sandbox could not be made: {error.what}", error.hint)
+
+
+def _joiner(wanted: Wanted | None) -> Joiner:
     try:
         return Joiner(wanted)
     except HandoverError as error:

@@ -11,9 +11,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from egress import places, policysources
-from launcher import explain, interrupts
-from launcher import relay as relay_program
-from launcher.bridge import RelaySocket
+from launcher import brief, interrupts
 from launcher.mounts import PlanError
 from launcher.netns.model import Wanted
 from launcher.options import Options
@@ -24,6 +22,7 @@ from launcher.survey import survey
 from launcher.terminal import Terminal, on_terminal
 
 if TYPE_CHECKING:
+    from launcher.bridge import RelaySocket
     from launcher.publish import Opening
 
 _CANNOT_RUN, _NOT_FOUND = 126, 127
@@ -45,16 +44,30 @@ def launch(options: Options) -> int:
     sources = policysources.locate(options.policy, options.allow, options.persona)
     persona = _outline(sources)
     audit, on_tty = _audit(options), on_terminal()
-    relay = RelaySocket() if options.bridge == "relay" else None
+    relay = _relay(options)
     try:
         drawn = _plan(options, persona, audit, on_tty, relay)
         if options.print_argv or options.dry_run:
-            sys.stdout.write(explain.shell_line(drawn) + "\n" if options.print_argv else explain.explain(drawn))
-            return 0
+            return _show(drawn, options.print_argv)
         return _run(Session(options, sources, audit, drawn, relay), on_tty)
     finally:
         if relay is not None:
             relay.close()
+
+
+def _relay(options: Options) -> RelaySocket | None:
+    if options.bridge != "relay":
+        return None
+    from launcher.bridge import RelaySocket
+
+    return RelaySocket()
+
+
+def _show(drawn: Plan, as_line: bool) -> int:
+    from launcher.explain import explain, shell_line
+
+    sys.stdout.write(shell_line(drawn) + "\n" if as_line else explain(drawn))
+    return 0
 
 
 def _run(session: Session, on_tty: bool) -> int:
@@ -69,6 +82,8 @@ def _run(session: Session, on_tty: bool) -> int:
             if terminal is not None:
                 terminal.take()
             room.release()
+            if terminal is None and not session.options.verbose and (code := brief.exit_code(room)) is not None:
+                return code
             from launcher.serve import serve
 
             return serve(session, room, terminal, filters.warnings)
@@ -165,7 +180,7 @@ def _through(relay: RelaySocket, request: Request) -> Request:
     """The same sandbox, with the relay as its first program and the gate's socket let in."""
     return request._replace(
         command=relay.command(request.command),
-        read=(*request.read, relay_program.__file__),
+        read=(*request.read, relay.program),
         sockets=(*request.sockets, relay.path),
         capture=False,
     )

@@ -1,0 +1,155 @@
+"""A process on the host that looks after a sandbox's protected files until the end.
+
+    while it runs    makes its mounts private, and covers a protected file again when the host replaces it
+                     (see `mountns`). For the moment in between, a few milliseconds, the new file is writable
+    at the end       removes the placeholders that are left, when launcher and sandbox are gone, however
+                     they went
+
+It is forked before the first placeholder is made and is told on a pipe which process the sandbox's first
+one is; the end of the pipe is the end of the launcher. What ends jobs does not end it: it has a session of
+its own and ignores the signals that are for everybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import stat
+import time
+from collections.abc import Iterator
+
+from launcher import mountns
+from launcher.inotify import Watch
+from launcher.mounts import Kind, PlanError
+from launcher.plan import Placeholder
+from launcher.posts import Posts, make, mode_at, sweep
+from launcher.protect import is_placeholder
+
+Post = tuple[int, Placeholder]  # with the descriptor of its directory
+
+_END_WAIT = 3.0  # for the sandbox's processes, when bwrap or the launcher is gone
+_START = 0.1
+_SETTLE = 0.25  # programs that replace a file by removing it and making it again are done by then
+_GRACE = 0.1  # the same, where it was killed before it could say which they are
+
+
+class Warden:
+    """The process, as the launcher sees it."""
+
+    __slots__ = ("_line", "pid")
+
+    def __init__(self, posts: Posts) -> None:
+        read, self._line = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _detach({read, *posts})
+                _stay(read, posts)
+            finally:
+                os._exit(0)
+        os.close(read)
+
+    def follow(self, sandbox: int) -> None:
+        """Tell it the sandbox's first process."""
+        with contextlib.suppress(BrokenPipeError):  # it was killed: then only the launcher is left
+            os.write(self._line, b"%d" % sandbox)
+
+    def dismiss(self) -> None:
+        """Nothing is left to do, so whatever it is at need not be waited for."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self._line)
+
+
+def watch(pid: int) -> int:
+    """A descriptor that is readable when the process has ended; -1 if it has already."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return -1
+
+
+def wait(process: int) -> None:
+    if process >= 0:
+        select.select([process], [], [], _END_WAIT)
+
+
+def _detach(kept: set[int]) -> None:
+    """Leave the launcher's terminal, descriptors and directory."""
+    os.setsid()
+    os.chdir("/")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd not in kept:
+            with contextlib.suppress(OSError):  # the one that listed them
+                os.close(fd)
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
+        name.write("egress-warden")
+
+
+def _stay(line: int, posts: Posts) -> None:
+    told = os.read(line, 32)
+    if told:
+        sandbox = watch(int(told))
+        _guard(line, int(told), posts)
+        wait(sandbox)
+    else:  # the launcher went before the sandbox came, or could be told of
+        time.sleep(_GRACE)
+    sweep(posts)
+
+
+def _guard(line: int, pid: int, posts: Posts) -> None:
+    """Until the line ends. The start belongs to the command: what is to be done here costs time to load."""
+    if select.select([line], [], [], _START)[0]:
+        return
+    mountns.cut_off(pid)
+    try:
+        changed = Watch(posts)
+    except OSError:  # the user has no more watches to give
+        select.select([line], [], [])
+        return
+    gone: set[Post] = set()
+    while True:
+        ready, _, _ = select.select([line, changed.fd], [], [], _SETTLE if gone else None)
+        if line in ready:
+            return
+        if ready:
+            gone |= {post for post in set(_affected(changed, posts)) if not _restored(pid, post)}
+        else:
+            gone = {post for post in gone if not _replaced(pid, post)}
+
+
+def _affected(changed: Watch, posts: Posts) -> Iterator[Post]:
+    for fd, name in changed.changes():
+        yield from ((fd, place) for place in posts[fd] if name in ("", os.path.basename(place.path)))
+
+
+def _restored(pid: int, post: Post) -> bool:
+    """Cover what is at a place now; whether there is anything."""
+    fd, place = post
+    mode = mode_at(fd, place)
+    if mode is None:
+        return False
+    if not stat.S_ISLNK(mode):
+        mountns.cover_again(pid, cover(mode, place), f"{place.root}/{place.path}")
+    return True
+
+
+def _replaced(pid: int, post: Post) -> bool:
+    """Nothing new came to where something went: put a placeholder there."""
+    with contextlib.suppress(OSError, PlanError):  # something came just now, and will be told of
+        make(*post)
+    return _restored(pid, post)
+
+
+def cover(mode: int, place: Placeholder) -> Kind:
+    """What to mount over what is there now."""
+    if place.hide or (is_placeholder(mode) and not place.text):
+        return Kind.EMPTY if stat.S_ISDIR(mode) else Kind.CLOSED
+    return Kind.READ

@@ -1,0 +1,330 @@
+"""What is found on a machine, and what it comes to in a plan."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launcher import etc, sockets, survey
+from launcher.mounts import Kind, PlanError, covering
+from launcher.plan import Filesystem, Own, Plan, Request, plan
+
+PATH = "/usr/bin:/bin"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    path = tmp_path.resolve() / "home"
+    for name in (".claude", ".ssh", "project", "other"):
+        (path / name).mkdir(parents=True)
+    for name in (".claude.json", ".gitconfig", ".ssh/id_rsa", "project/file"):
+        (path / name).write_text("x")
+    subprocess.run(["git", "init", "-q", str(path / "project")], check=True)
+    return path
+
+
+def made(home: Path, environ: dict[str, str] | None = None, **fields: object) -> Plan:
+    request = Request(**({"command": ("true",), "project": str(home / "project")} | fields))  # type: ignore[arg-type]
+    return plan(request, survey.survey(request, {"HOME": str(home), "PATH": PATH} | (environ or {})))
+
+
+def kind(found: Plan, path: Path | str) -> Kind:
+    return covering(found.mounts, str(path)).kind
+
+
+def test_a_home_is_hidden_but_for_what_is_given_back(home: Path) -> None:
+    found = made(home)
+    assert kind(found, home / ".ssh/id_rsa") is Kind.SCRATCH
+    assert kind(found, home / "other/x") is Kind.SCRATCH
+    assert kind(found, home / ".claude/history") is Kind.WRITE
+    assert kind(found, home / ".claude.json") is Kind.WRITE
+    assert kind(found, home / ".gitconfig") is Kind.READ
+    assert kind(found, home / "project/file") is Kind.WRITE
+
+
+def test_what_does_not_exist_is_not_bound(home: Path) -> None:
+    (home / ".claude.json").unlink()
+    (home / ".gitconfig").unlink()
+    found = made(home)
+    assert kind(found, home / ".claude.json") is Kind.SCRATCH
+    assert kind(found, home / ".gitconfig") is Kind.SCRATCH
+    assert str(home / ".claude.json") not in [f"{place.root}/{place.path}" for place in found.placeholders]
+
+
+def test_the_settings_of_the_users_agent_are_protected(home: Path) -> None:
+    (home / ".claude/local").mkdir()
+    (home / ".claude/settings.json").write_text("{}")
+    found = made(home)
+    assert kind(found, home / ".claude/settings.json") is Kind.READ
+    assert kind(found, home / ".claude/settings.local.json") is Kind.CLOSED
+    assert kind(found, home / ".claude/local/claude") is Kind.READ
+    assert kind(found, home / ".claude/skills/x") is Kind.WRITE  # nothing there, and no settings to load it
+
+
+def test_a_file_that_is_a_link_is_seen_where_it_leads_and_where_it_is(home: Path) -> None:
+    (home / "dotfiles").mkdir()
+    (home / ".gitconfig").rename(home / "dotfiles/gitconfig")
+    (home / ".gitconfig").symlink_to("dotfiles/gitconfig")
+    found = made(home)
+    assert kind(found, home / "dotfiles/gitconfig") is Kind.READ
+    assert kind(found, home / "dotfiles/other") is Kind.SCRATCH
+    assert covering(found.mounts, f"{home}/.gitconfig").text == "dotfiles/gitconfig"
+
+
+def test_a_home_that_is_a_link_keeps_its_name(home: Path) -> None:
+    (home.parent / "me").symlink_to(home)
+    found = made(home, {"HOME": str(home.parent / "me")})
+    assert found.env["HOME"] == str(home.parent / "me")
+    assert kind(found, home / ".ssh/id_rsa") is Kind.SCRATCH
+    assert kind(found, home.parent / "me") is Kind.LINK
+
+
+def test_a_home_that_cannot_be_hidden_is_refused(home: Path) -> None:
+    with pytest.raises(PlanError, match="home directory is '/'"):
+        made(home, {"HOME": "/"})
+
+
+def test_without_a_home_it_is_tmp_inside(home: Path) -> None:
+    found = made(home, {"HOME": "/nonexistent"})
+    assert found.env["HOME"] == "/tmp"
+    assert "there is no home directory: it is /tmp inside" in found.notes
+
+
+def test_a_persona_gives_and_hides_outside_of_the_project(home: Path) -> None:
+    (home / "data/secret").mkdir(parents=True)
+    wishes = Filesystem(write=("~/data",), read=("~/other", "~/nothing"), hide=("~/data/secret", "/etc/hostname"))
+    found = made(home, filesystem=wishes)
+    assert kind(found, home / "data/x") is Kind.WRITE
+    assert kind(found, home / "data/secret/x") is Kind.EMPTY
+    assert kind(found, home / "other/x") is Kind.READ
+    assert f"'{home}/nothing' is not here" in found.notes
+    if os.path.exists("/etc/hostname"):
+        assert kind(found, "/etc/hostname") is Kind.CLOSED
+
+
+def test_in_the_project_reading_and_hiding_are_protections(home: Path) -> None:
+    for name in ("docs", "notes/private"):
+        (home / "project" / name).mkdir(parents=True)
+    found = made(home, filesystem=Filesystem(read=("docs",), hide=("notes/private",)))
+    assert kind(found, home / "project/docs/x") is Kind.READ
+    assert kind(found, home / "project/notes/private/x") is Kind.EMPTY
+    assert str(home / "project/notes") in [mount.path for mount in found.mounts]  # so that it cannot be moved
+
+
+def test_a_persona_protects_paths_names_and_patterns(home: Path) -> None:
+    for name in ("deploy/prod.yaml", "a/secrets.yaml", "a/x.tfstate"):
+        (home / "project" / name).parent.mkdir(exist_ok=True)
+        (home / "project" / name).write_text("x")
+    wishes = Filesystem(protect=("deploy/prod.yaml", "secrets.yaml", "*.tfstate", "missing/", "~/.claude/CLAUDE.md"))
+    found = made(home, filesystem=wishes)
+    for name in ("deploy/prod.yaml", "a/secrets.yaml", "a/x.tfstate"):
+        assert kind(found, home / "project" / name) is Kind.READ
+    assert kind(found, home / "project/secrets.yaml") is Kind.CLOSED
+    assert kind(found, home / "project/missing/x") is Kind.EMPTY
+    assert kind(found, home / ".claude/CLAUDE.md") is Kind.CLOSED
+
+
+def test_flags_are_relative_to_where_the_user_is(home: Path) -> None:
+    found = made(home, directory=str(home / "other"), write=(".",), read=("../.ssh/id_rsa",))
+    assert kind(found, home / "other/x") is Kind.WRITE
+    assert kind(found, home / ".ssh/id_rsa") is Kind.READ
+
+
+@pytest.mark.parametrize("flag", ["write", "read"])
+def test_a_flag_must_name_something(home: Path, flag: str) -> None:
+    with pytest.raises(PlanError, match="no such file or directory"):
+        made(home, **{flag: (str(home / "nothing"),)})
+
+
+@pytest.mark.parametrize("flag", ["write", "read"])
+@pytest.mark.parametrize("path", ["~", "/", "~/.."])
+def test_the_whole_home_is_given_to_nobody(home: Path, flag: str, path: str) -> None:
+    with pytest.raises(PlanError, match="holds the whole home directory"):
+        made(home, **{flag: (path,)})
+
+
+def test_a_directory_of_the_system_is_writable_to_nobody(home: Path) -> None:
+    with pytest.raises(PlanError, match="a directory of the system"):
+        made(home, write=("/etc",))
+
+
+def test_what_is_asked_to_be_writable_is_not_protected(home: Path) -> None:
+    found = made(home, directory=str(home / "project"), write=(".env", "~/.claude/settings.json"))
+    assert covering(found.mounts, f"{home}/project/.env").path == f"{home}/project"
+    assert kind(found, home / "project/.envrc") is Kind.CLOSED
+    assert covering(found.mounts, f"{home}/.claude/settings.json").path == f"{home}/.claude"
+
+
+def test_a_grant_may_be_writable_in_what_is_readable_in_what_is_writable(home: Path) -> None:
+    (home / "data/raw/out").mkdir(parents=True)
+    found = made(home, write=("~/data", "~/data/raw/out"), read=("~/data/raw",))
+    assert kind(found, home / "data/x") is Kind.WRITE
+    assert kind(found, home / "data/raw/x") is Kind.READ
+    assert kind(found, home / "data/raw/out/x") is Kind.WRITE
+
+
+def test_a_repository_can_be_made_where_that_was_asked_for(home: Path) -> None:
+    project = home / "other"
+    assert kind(made(home, project=str(project)), project / ".git/x") is Kind.EMPTY
+    assert kind(made(home, project=str(project), write=(f"{project}/.git",)), project / ".git/x") is Kind.WRITE
+
+
+@pytest.mark.parametrize("fields", [{"write": ("~/cache/pip",)}, {"read": ("~/cache/pip",)}])
+def test_a_link_that_an_earlier_run_could_have_made_is_not_followed(home: Path, fields: dict[str, tuple[str]]) -> None:
+    (home / "cache").mkdir()
+    (home / "cache/pip").symlink_to(home / ".ssh")
+    wishes = Filesystem(write=("~/cache",))
+    with pytest.raises(PlanError, match="may have made that link"):
+        made(home, filesystem=wishes, **fields)
+
+
+def test_nor_is_one_in_a_default_grant(home: Path) -> None:
+    (home / ".config/git").mkdir(parents=True)
+    (home / ".config/git/config").symlink_to(home / ".ssh/id_rsa")
+    assert kind(made(home, write=("~/.config",)), home / ".ssh/id_rsa") is Kind.SCRATCH
+
+
+def test_nor_one_to_a_socket(home: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / "agent.sock"))
+        (home / "project/dev.sock").symlink_to(home / "agent.sock")
+        with pytest.raises(PlanError, match="may have made that link"):
+            made(home, sockets=(str(home / "project/dev.sock"),))
+        found = made(home, sockets=(str(home / "agent.sock"),))
+        assert kind(found, home / "agent.sock") is Kind.READ
+
+
+def test_only_a_socket_is_granted_as_one(home: Path) -> None:
+    with pytest.raises(PlanError, match="is not a socket"):
+        made(home, sockets=(str(home / ".ssh/id_rsa"),))
+
+
+def test_the_gates_own_files_are_hidden_however_they_are_reached(home: Path) -> None:
+    for name in (".local/state/egress", ".config/egress"):
+        (home / name).mkdir(parents=True)
+    found = made(home, write=("~/.config",), read=("~/.local/state",))
+    assert kind(found, home / ".config/egress/policy.yaml") is Kind.EMPTY
+    assert kind(found, home / ".local/state/egress/audit.jsonl") is Kind.EMPTY
+    assert kind(found, home / ".config/x") is Kind.WRITE
+
+
+def test_a_gate_directory_that_is_missing_cannot_be_made(home: Path) -> None:
+    (home / "state").mkdir()
+    found = made(home, {"XDG_STATE_HOME": str(home / "state")}, write=(str(home / "state"),))
+    assert kind(found, home / "state/egress/x") is Kind.EMPTY
+    assert (str(home / "state"), "egress") in [(place.root, place.path) for place in found.placeholders]
+
+
+def test_policy_and_audit_log_in_the_project_are_out_of_reach(home: Path) -> None:
+    for name in ("rules/policy.yaml", "audit.jsonl"):
+        (home / "project" / name).parent.mkdir(exist_ok=True)
+        (home / "project" / name).write_text("x")
+    own = (Own("rules/policy.yaml", "the policy", hide=False), Own(str(home / "project/audit.jsonl"), "the log"))
+    found = made(home, own=own, directory=str(home / "project"))
+    assert kind(found, home / "project/rules/policy.yaml") is Kind.READ
+    assert kind(found, home / "project/rules/x") is Kind.WRITE
+    assert kind(found, home / "project/audit.jsonl") is Kind.CLOSED
+
+
+def test_the_launcher_cannot_be_rewritten_from_inside() -> None:
+    code = Path(survey.__file__).parent
+    request = Request(("true",), str(code.parent))
+    found = plan(request, survey.survey(request, {"HOME": "/nonexistent", "PATH": PATH}))
+    assert kind(found, code / "plan.py") is Kind.READ
+    assert kind(found, code.parent / "README.md") is Kind.WRITE
+
+
+def test_patterns_protect_a_bounded_number_of_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        (home / f"project/{number}.pem").write_text("x")
+    monkeypatch.setattr(survey, "MOST_MATCHES", 3)
+    found = made(home)
+    assert sum(mount.path.endswith(".pem") for mount in found.mounts) == 3
+    assert "2 more files match a pattern, and are writable" in found.notes
+
+
+def test_a_placeholder_of_another_run_counts_as_missing(home: Path) -> None:
+    os.mknod(home / "project/.env", stat.S_IFSOCK)
+    found = made(home)
+    assert kind(found, home / "project/.env") is Kind.CLOSED
+    assert ".env" in [place.path for place in found.placeholders]
+
+
+def test_hooks_of_repositories_further_down_are_protected_and_their_directories_may_move(home: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(home / "project/vendor/x")], check=True)
+    found = made(home)
+    assert kind(found, home / "project/vendor/x/.git/hooks/pre-commit") is Kind.READ
+    paths = [mount.path for mount in found.mounts]
+    assert str(home / "project/vendor/x/.git") in paths
+    assert str(home / "project/vendor") not in paths
+
+
+def test_a_bound_socket_in_a_visible_place_is_closed(home: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / "project/dev.sock"))
+        assert kind(made(home), home / "project/dev.sock") is Kind.CLOSED
+
+
+def test_names_are_served_by_the_gate(home: Path) -> None:
+    found = made(home, nameserver="198.18.0.9")
+    texts = {mount.path: mount.text for mount in found.mounts if mount.kind is Kind.TEXT}
+    assert texts[os.path.realpath("/etc/resolv.conf")] == "nameserver 198.18.0.9\n"
+    assert texts[os.path.realpath("/etc/hosts")].endswith("\n127.0.0.1 sandbox\n")
+
+
+def test_the_agent_is_told_of_what_it_will_lose(home: Path) -> None:
+    (home / ".claude.json").unlink()
+    (home / "bin").mkdir()
+    (home / "bin/claude").write_text("#!/bin/sh\n")
+    (home / "bin/claude").chmod(0o755)
+    found = made(home, {"PATH": f"{home}/bin"}, command=("claude",))
+    assert found.notes == ("~/.claude.json does not exist: what the agent writes there ends with the sandbox",)
+    assert kind(found, home / "bin/claude") is Kind.READ
+
+
+def test_the_table_of_sockets_is_read() -> None:
+    table = (
+        "Num       RefCount Protocol Flags    Type St Inode Path\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/docker.sock\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 12346 @/tmp/dbus-abstract\n"
+        "0000000000000000: 00000003 00000000 00000000 0001 03 12347\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 12348 relative.sock\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 12349 /srv/with space.sock\n"
+    )
+    assert list(sockets.paths(table)) == ["/run/docker.sock", "/srv/with space.sock"]
+
+
+def test_only_sockets_that_are_there_count(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link.sock").symlink_to("real.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "real.sock"))
+        names = ("file", "gone.sock", "link.sock", "real.sock")
+        assert sockets.present(f"{tmp_path}/{name}" for name in names) == (f"{tmp_path.resolve()}/real.sock",)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "inside"),
+    [
+        ("hosts: files dns", "hosts: files dns"),
+        ("hosts:          files myhostname dns", "hosts:          files myhostname dns"),
+        ("hosts: mymachines resolve [!UNAVAIL=return] files myhostname dns", "hosts: files myhostname dns"),
+        ("hosts: files mdns4_minimal [NOTFOUND=return] dns", "hosts: files dns"),
+        ("hosts: resolve", "hosts: dns"),
+    ],
+)
+def test_names_are_asked_of_no_daemon(hosts: str, inside: str) -> None:
+    assert (
+        etc.without_daemons(f"passwd: files systemd\n{hosts}\n# end\n") == f"passwd: files systemd\n{inside}\n# end\n"
+    )
+
+
+def test_a_user_is_known_by_number() -> None:
+    passwd = "root:x:0:0::/root:/bin/sh\nme:x:1000:1000::/home/me:/bin/sh\nbroken\n"
+    assert etc.has_user(passwd, 1000)
+    assert not etc.has_user(passwd, 100)
