@@ -136,7 +136,8 @@ class _Serving:
             self._say(f"error: {options.command[0]!r} cannot be executed")
             self._say("hint: see what bwrap says above; for a script, whether the program in its first line is there")
         if (audit.tally.blocked and not options.quiet) or options.verbose:
-            self._say(f"{audit.tally} (egress audit --session {audit.session})")
+            where = f" --audit {options.audit}" if options.audit else ""
+            self._say(f"{audit.tally} (egress audit --session {audit.session}{where})")
 
     def _say(self, message: str) -> None:
         """The terminal is raw while the command runs: a line needs its own return."""

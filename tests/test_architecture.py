@@ -30,7 +30,8 @@ ROOMS = {
     """,
     "service": """
         audit auditfiles auditfollow auditunpack captureface dnsregister enforce filteredzone forward gateway
-        httpface nameserver passage places policysources reception reload sessions socksface syntheticzone tlsguard users
+        httpface nameserver passage places policysources reception reload sessions socksface syntheticzone
+        tlsguard users
     """,
     "entry": "app cli",
 }
