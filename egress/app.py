@@ -8,6 +8,8 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
+import idna  # noqa: F401  # `names` needs it late, when there may be no descriptor left to import with
+
 from egress import enforce, policysources
 from egress.audit import Audit
 from egress.gateway import Gateway
@@ -24,6 +26,7 @@ from egress.sessions import Door, Live, new_session_id
 from egress.users import Users
 
 _RESERVED_DESCRIPTORS = 256
+_DESCRIPTORS_EACH = 3  # a client, its upstream, and at times one that is kept for its next request
 
 
 class Setup(NamedTuple):
@@ -76,4 +79,6 @@ def fit_descriptors(limits: Limits) -> Limits:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return limits._replace(connections=min(limits.connections, max(16, (hard - _RESERVED_DESCRIPTORS) // 2)))
+    return limits._replace(
+        connections=min(limits.connections, max(16, (hard - _RESERVED_DESCRIPTORS) // _DESCRIPTORS_EACH))
+    )

@@ -254,4 +254,4 @@ def timestamp() -> str:
 
 def printable(text: str) -> str:
     """What a client wrote, as ASCII on one line, however it tried to break out of it."""
-    return text[:_HOST_LENGTH].encode("unicode_escape").decode("ascii")
+    return ascii(text[:_HOST_LENGTH])[1:-1]  # not a codec: its first use imports, which fails without descriptors

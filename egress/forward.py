@@ -26,6 +26,7 @@ from egress.wire.http1 import Request, Response, read_response
 from egress.wire.rewrite import SWITCHING_PROTOCOLS, check_demands, request_head, response_head, wants_websocket
 
 _SAFE_TO_REPEAT = frozenset({"GET", "HEAD", "OPTIONS"})
+Upload = asyncio.Task[None] | None
 
 
 class Errand(NamedTuple):
@@ -111,18 +112,18 @@ class Forwarder:
         return None
 
     async def _converse(self, passage: Passage, upstream: Stream, errand: Errand) -> bool:
-        request, upload = errand.request, None
-        head = request_head(request, passage.target, errand.path, passage.proxy)
+        upload: Upload = None
+        head = request_head(errand.request, passage.target, errand.path, passage.proxy)
         try:
             await _send(passage, upstream, head + errand.first)
             if not errand.body.done:
                 upload = asyncio.create_task(self._upload(passage, upstream, errand.body))
-            response = await self._response(passage, upstream, request, upload)
+            response = await self._response(passage, upstream, errand.request, upload)
         except OSError as error:
             await _raise_upload_error(upload)
             raise _silence(error, upstream) from None
         else:
-            return await self._pass_on(passage, upstream, request, response, upload)
+            return await self._pass_on(passage, upstream, errand, response, upload)
         finally:
             await _cancel(upload)
 
@@ -139,9 +140,7 @@ class Forwarder:
         if not self._answered:
             upstream.expire_in(self._gate.limits.response)
 
-    async def _response(
-        self, passage: Passage, upstream: Stream, request: Request, upload: asyncio.Task[None] | None
-    ) -> Response:
+    async def _response(self, passage: Passage, upstream: Stream, request: Request, upload: Upload) -> Response:
         """The final answer's head, due when all was sent; interim ones are passed on as they come."""
         self._answered = False
         upstream.expire_in(self._gate.limits.response if upload is None else None)
@@ -158,15 +157,11 @@ class Forwarder:
         raise Refused(Reason.BAD_RESPONSE, "too many interim responses")
 
     async def _pass_on(
-        self,
-        passage: Passage,
-        upstream: Stream,
-        request: Request,
-        response: Response,
-        upload: asyncio.Task[None] | None,
+        self, passage: Passage, upstream: Stream, errand: Errand, response: Response, upload: Upload
     ) -> bool:
         """The answer's head and body. From here on an error cuts the client off."""
-        sent = upload is None or upload.done()
+        request = errand.request
+        sent = errand.body.done and (upload is None or upload.done())
         chunked = request.minor == 1
         stays = sent and request.keeps_alive and (chunked or response.length >= 0)
         body = response_body(response.length, chunked)
@@ -218,13 +213,13 @@ async def _send(passage: Passage, upstream: Stream, data: bytes) -> None:
         passage.up += len(data)
 
 
-async def _raise_upload_error(upload: asyncio.Task[None] | None) -> None:
+async def _raise_upload_error(upload: Upload) -> None:
     """If it was the client's side that broke, that is the error to tell."""
     if upload is not None and upload.done():
         await upload
 
 
-async def _cancel(upload: asyncio.Task[None] | None) -> None:
+async def _cancel(upload: Upload) -> None:
     """Unlike awaiting it, waiting for it leaves apart its cancellation and our own."""
     if upload is not None:
         upload.cancel()

@@ -91,9 +91,9 @@ GIT_FILE = Guard(".git", "says where the git directory is")
 NO_GIT = Guard(".git/", "a repository made inside would have hooks of its own; `git init` first")
 
 # In ~/.claude, which is writable: an agent outside of the sandbox reads it too. What is there of code is
-# kept; only settings can bring code in.
+# kept; only settings can bring code in. Settings that are no plain file stop the agent with a question.
 CLAUDE = (
-    Guard("settings.json", "what the agent may do, and hooks it runs"),
+    Guard("settings.json", "what the agent may do, and hooks it runs", stand_in="{}\n"),
     Guard("settings.local.json", "what the agent may do, and hooks it runs"),
     Guard("hooks", "programs that the agent runs", hold=False),
     Guard("plugins", "programs that the agent runs", hold=False),
