@@ -2,14 +2,68 @@
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from launcher.mounts import PlanError
 
-_PORT = re.compile(r"[1-9][0-9]{0,4}")
-_SIZE = re.compile(r"([1-9][0-9]*)([KMGT]?)")
+T = TypeVar("T")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class Word(NamedTuple):
+    """An option as it is written. Without a metavar it takes no value; `many` may be given again."""
+
+    name: str
+    metavar: str
+    help: str
+    many: bool = False
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return self.name[2:].replace("-", "_")
+
+    @property
+    def nothing(self) -> Any:
+        """What it is where it was not given."""
+        return () if self.many else self.default if self.metavar else False
+
+
+NETWORK = (
+    Word("--persona", "NAME", "whose rules apply (`egress policy show` lists them)"),
+    Word("--policy", "FILE", "a further policy file, over all others", many=True),
+    Word("--allow", "HOST[:PORT]", "one more rule for this run", many=True),
+    Word("--publish", "PORT[:HOSTPORT]", "make a server inside reachable at 127.0.0.1 on the host", many=True),
+    Word("--host-port", "PORT", "make a service on the host's loopback reachable at 127.0.0.1 inside", many=True),
+    Word("--bridge", "HOW", "how the network gets out", default="handover", choices=("handover", "relay")),
+    Word("--dns-server", "ADDR[:PORT]", "resolve there instead of by the system"),
+    Word("--upstream", "URL|env", "reach the internet through another HTTP proxy"),
+)
+FILES = (
+    Word("--project", "DIR", "the writable directory (default: this one)", default="."),
+    Word("--rw", "PATH", "another writable path", many=True),
+    Word("--ro", "PATH", "another readable path", many=True),
+    Word("--socket", "PATH", "a Unix socket of the host to let through", many=True),
+    Word("--env", "NAME[=VALUE]", "a variable to pass in", many=True),
+)
+WALLS = (
+    Word("--seccomp", "default|debug|off|FILE", "system call filter", default="default"),
+    Word("--memory", "SIZE", "such as 4G, for the whole sandbox"),
+    Word("--cpus", "N", "such as 2 or 0.5"),
+    Word("--pids", "N", "most processes and threads"),
+    Word("--timeout", "SECONDS", "end it after that"),
+)
+SPEECH = (
+    Word("--audit", "FILE", "default $XDG_STATE_HOME/egress/audit.jsonl"),
+    Word("--quiet", "", "say nothing of what was blocked"),
+    Word("--verbose", "", "say what is set up, and the counts at the end"),
+    Word("--dry-run", "", "show what would be true inside, and stop"),
+    Word("--print-argv", "", "show the bwrap command, and stop"),
+)
+GROUPS = {"network": NETWORK, "files and environment": FILES, "walls and limits": WALLS, "what it says": SPEECH}
+WORDS = {word.name: word for group in GROUPS.values() for word in group}
 
 
 class Publish(NamedTuple):
@@ -51,7 +105,7 @@ class Options(NamedTuple):
 
 
 def parse_port(text: str) -> int:
-    if not _PORT.fullmatch(text) or (port := int(text)) > 65535:
+    if not _is_count(text) or len(text) > 5 or (port := int(text)) > 65535:
         raise PlanError(f"{text!r} is not a port from 1 to 65535", status=2)
     return port
 
@@ -63,10 +117,11 @@ def parse_publish(text: str) -> Publish:
 
 
 def parse_size(text: str) -> int:
-    match = _SIZE.fullmatch(text.upper())
-    if match is None:
+    number = text.rstrip("KMGTkmgt")
+    unit = text[len(number) :].upper()
+    if not _is_count(number) or unit not in _UNITS:
         raise PlanError(f"{text!r} is not a size such as 512M or 4G", status=2)
-    return int(match[1]) * _UNITS[match[2]]
+    return int(number) * _UNITS[unit]
 
 
 def parse_positive(text: str) -> float:
@@ -77,3 +132,56 @@ def parse_positive(text: str) -> float:
     if not 0 < value < 1e9:
         raise PlanError(f"{text!r} is not a positive number", status=2)
     return value
+
+
+def read(words: list[str]) -> dict[str, Any] | None:
+    """The values of well-formed words by their key; None where there is something to explain, as argparse does."""
+    values = {word.key: word.nothing for word in WORDS.values()}
+    given = iter(words)
+    for text in given:
+        name, equals, value = text.partition("=")
+        word = WORDS.get(name)
+        if word is None or (equals and not word.metavar):
+            return None
+        if word.metavar and not equals:
+            value = next(given, "")
+        if word.metavar and (not value or value.startswith("-") or (word.choices and value not in word.choices)):
+            return None
+        values[word.key] = (*values[word.key], value) if word.many else value if word.metavar else True
+    return values
+
+
+def options(values: dict[str, Any], command: list[str]) -> Options:
+    resources = Resources(
+        memory=_maybe(parse_size, values["memory"]),
+        cpus=_maybe(parse_positive, values["cpus"]),
+        pids=_maybe(lambda text: int(parse_positive(text)), values["pids"]),
+        timeout=_maybe(parse_positive, values["timeout"]),
+    )
+    return Options(
+        command=tuple(command),
+        write=tuple(values["rw"]),
+        read=tuple(values["ro"]),
+        sockets=tuple(values["socket"]),
+        publish=tuple(map(parse_publish, values["publish"])),
+        host_ports=tuple(map(parse_port, values["host_port"])),
+        resources=resources,
+        policy=tuple(values["policy"]),
+        allow=tuple(values["allow"]),
+        env=tuple(values["env"]),
+        **{key: values[key] for key in _AS_THEY_ARE},
+    )
+
+
+_AS_THEY_ARE = (
+    *("persona", "project", "seccomp", "bridge", "audit", "dns_server", "upstream"),
+    *("quiet", "verbose", "dry_run", "print_argv"),
+)
+
+
+def _maybe(parse: Callable[[str], T], text: str | None) -> T | None:
+    return None if text is None else parse(text)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and not text.startswith("0")

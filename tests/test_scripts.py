@@ -23,7 +23,7 @@ case $* in
 *tomllib*) echo a-dev-tool ;;
 *'-m venv'*) while [ $# -gt 1 ]; do shift; done && mkdir -p "$1/bin" && cp "$0" "$1/bin/python" ;;
 *'-m pip install'* | *'--no-input install'*) [ ! -e "$NOTES.offline" ] || { echo 'no route to the index' && exit 1; } ;;
-*main*) while [ "$1" != -c ]; do shift; done && shift 2 && printf '%s\n' "$@" ;;
+*main*) while [ "$1" != -c ]; do shift; done && shift 4 && printf '%s\n' "$@" ;;
 esac
 """
 APT = r"""#!/bin/sh
@@ -117,7 +117,7 @@ def test_a_link_to_a_script_leads_to_its_checkout(machine: Machine, tmp_path: Pa
 
 def test_what_lies_in_the_working_directory_is_not_imported(machine: Machine) -> None:
     machine.egress()
-    assert machine.notes.read_text().splitlines()[-1].startswith("-I -c ")
+    assert machine.notes.read_text().splitlines()[-1].startswith("-I -S -c ")
 
 
 @pytest.mark.parametrize("hours", [-1, 1], ids=["older", "newer"])
