@@ -90,7 +90,7 @@ def test_a_home_that_cannot_be_hidden_is_refused(home: Path) -> None:
 
 
 def test_without_a_home_it_is_tmp_inside(home: Path) -> None:
-    found = made(home, {"HOME": "/nonexistent"})
+    found = made(home, {"HOME": str(home / "gone")})
     assert found.env["HOME"] == "/tmp"
     assert "there is no home directory: it is /tmp inside" in found.notes
 
