@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 from importlib import import_module
 from typing import NoReturn
@@ -24,6 +25,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # until here it ended us without a word
     try:
         return _obey(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:

@@ -11,11 +11,15 @@ from egress.problems import wrong
 def load(sources: Sources) -> Policy:
     """The policy as its files have it now; `PolicyError` for one that is wrong, or more than we can do."""
     policy = policysources.load(sources)
+    check(policy)
+    return policy
+
+
+def check(policy: Policy) -> None:
     for persona in policy.personas.values():
         if rule := persona.needs_inspection:
             raise wrong(
                 rule.source,
-                f"the rule for {rule.pattern} of persona {persona.name} needs a look into requests "
-                "(methods, paths, secret, inspect), which this version cannot take",
+                f"the rule for {rule.pattern} of persona {persona.name} needs a look into requests, which this version "
+                "cannot take: leave out methods, paths, secret and inspect",
             )
-    return policy

@@ -37,11 +37,15 @@ class RelaySocket:
         """The relay, which starts the command as its child."""
         return (sys.executable, "-I", self.program, self.path, str(PORT), "--", *command)
 
-    def close(self) -> None:
-        self.sock.close()
+    def vanish(self) -> None:
+        """Once the sandbox has it, its place on the host is not needed, and cannot be left behind."""
         with suppress(OSError):
             os.unlink(self.path)
             os.rmdir(self.directory)
+
+    def close(self) -> None:
+        self.sock.close()
+        self.vanish()
 
 
 def _private_directory() -> str:

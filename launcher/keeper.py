@@ -125,13 +125,19 @@ class _Keeper:
             signal.sigwait({signal.SIGCHLD, signal.SIGIO})
 
     def _look_after(self) -> None:
-        while (waited := os.waitpid(self._bwrap, os.WNOHANG | os.WUNTRACED))[0]:
+        while self._bwrap and (waited := os.waitpid(self._bwrap, os.WNOHANG | os.WUNTRACED))[0]:
             stop = Report(waited[1]).stop
             if stop is None or stop in _STOPPING:
                 self._tell(waited[1])
             if stop is None:
-                os._exit(0)
+                self._step_back()
+                return
             self._let_go_on()
+
+    def _step_back(self) -> None:
+        """It has ended. What it wrote is still to be shown, and the user's terminal to be given back."""
+        self._bwrap = 0
+        os.close(self._stage.slave)
 
     def _tell(self, status: int) -> None:
         with suppress(BrokenPipeError):  # the launcher is gone: the next order says so
@@ -151,6 +157,8 @@ class _Keeper:
 
     def _arrange(self, given: Order) -> None:
         """Who has the terminal; then let them all go on."""
+        if not self._bwrap:
+            return
         slave, mine = self._stage.slave, os.getpgrp()
         has_it = os.tcgetpgrp(slave)
         if given is Order.BACKGROUND and has_it != mine:
@@ -171,7 +179,8 @@ class _Keeper:
     def _end(self) -> NoReturn:
         """The launcher is gone."""
         self._stage.give_back()
-        os.kill(self._bwrap, signal.SIGKILL)
+        if self._bwrap:
+            os.kill(self._bwrap, signal.SIGKILL)
         os._exit(1)
 
 

@@ -47,10 +47,9 @@ class Held:
         self.warden.dismiss()
 
 
-def hold(missing: Iterable[Placeholder], watched: Iterable[Placeholder] = ()) -> Held:
-    """Make placeholders for what is missing, and have both looked after. It forks: no thread may exist yet."""
-    places = list(missing)
-    posts = open_posts([*places, *watched])
+def hold(wanted: Iterable[Placeholder]) -> Held:
+    """Make placeholders, and have them looked after. It forks: no thread may exist yet."""
+    posts = open_posts(wanted)
     try:
         held = Held(posts, Warden(posts))
     except BaseException:
@@ -59,8 +58,7 @@ def hold(missing: Iterable[Placeholder], watched: Iterable[Placeholder] = ()) ->
     try:
         for fd, group in posts.items():
             for place in group:
-                if place in places:
-                    make(fd, place)
+                make(fd, place)
     except BaseException:
         held.release()
         raise

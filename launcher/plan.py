@@ -117,7 +117,6 @@ class Plan(NamedTuple):
     command: tuple[str, ...]
     new_session: bool
     placeholders: tuple[Placeholder, ...] = ()  # for what is missing
-    watched: tuple[Placeholder, ...] = ()  # for what is there, should the host remove it
     notes: tuple[str, ...] = ()
     hostname: str = HOSTNAME
 
@@ -141,7 +140,6 @@ def plan(request: Request, facts: Facts) -> Plan:
         command=request.command,
         new_session=not request.terminal,
         placeholders=tuple(_placeholder(found) for found in held if found.missing),
-        watched=tuple(_placeholder(found) for found in held if not found.missing),
         notes=facts.notes,
     )
 

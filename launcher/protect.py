@@ -20,10 +20,10 @@ its marks in it. So a placeholder stands there during the run, which nothing on 
 `launcher.placeholders` tells how it is made sure that none stays.
 
 What this cannot do. A file that the host itself replaces during the run (an editor that saves by renaming,
-`git config`) takes the mount away with the old file; the new one is covered some milliseconds later, and
-is as writable as the rest until then. A second name that a file had before the run (a hard link) stays as
-it was. A repository that the sandbox makes in a directory of the project has hooks of its own: think
-before running git in there.
+`git config`) takes the mount away with the old file, and the new one is as writable as the rest: to put a
+mount on it from outside one would have to follow paths that the sandbox can change meanwhile. A second
+name that a file had before the run (a hard link) stays as it was. A repository that the sandbox makes in a
+directory of the project has hooks of its own: think before running git in there.
 """
 
 from __future__ import annotations

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from launcher import bwrap, keeper, process, seccomp
 from launcher.descriptors import binds_descriptors, carry, memory
 from launcher.interrupts import interruptible
-from launcher.mounts import PlanError
+from launcher.mounts import Kind, PlanError, is_within
 from launcher.netns.connector import Connector
 from launcher.netns.handover import Handover, Joiner
 from launcher.netns.model import HandoverError, Wanted
@@ -46,7 +47,7 @@ class Room:
         filters: seccomp.Filter,
         resources: Resources = _NO_LIMITS,
     ) -> None:
-        self.bwrap = find_bwrap()
+        self.bwrap = find_bwrap([mount.path for mount in plan.mounts if mount.kind is Kind.WRITE])
         self.joiner = _joiner(wanted)
         self._held: Held | None = None
         self._status = -1
@@ -54,7 +55,7 @@ class Room:
         self.handover: Handover | None = None
         self.confined: Confined | None = None
         try:
-            self._held = hold(plan.placeholders, plan.watched)
+            self._held = hold(plan.placeholders)
             self.child = self._start(plan, terminal, filters)
             with interruptible():
                 self.handover = self.joiner.join()
@@ -81,17 +82,14 @@ class Room:
 
     def has_run(self) -> bool:
         """Whether the command did: for the end, when bwrap has said what it had to say."""
-        os.set_blocking(self._status, False)
-        try:
-            return b"exit-code" in os.read(self._status, 4096)
-        except BlockingIOError:
-            return False
+        return b"exit-code" in os.pread(self._status, 4096, 0)
 
     def reap(self) -> int:
         """The child's wait status. Its number may be another's from now on, so it is forgotten."""
         assert self.child is not None  # noqa: S101  # once
         _, status = os.waitpid(self.child.pid, 0)
         self.child = None
+        self.joiner.end()
         return status
 
     def close(self) -> None:
@@ -107,10 +105,10 @@ class Room:
             self._held.release()
 
     def _start(self, plan: Plan, terminal: Terminal | None, filters: seccomp.Filter) -> Child:
-        self._status, status = os.pipe()
-        fds = carry(plan, binds_descriptors(self.bwrap))._replace(status=status)
+        fds = carry(plan, binds_descriptors(self.bwrap))
         mine = (*fds.all, *(programs := tuple(map(memory, filters.programs))))
-        fds = fds._replace(info=self.joiner.info, block=self.joiner.block, seccomp=programs)
+        self._status = memory(b"")  # not a pipe: bwrap would die of writing to it when we are gone
+        fds = fds._replace(info=self.joiner.info, block=self.joiner.block, status=self._status, seccomp=programs)
         arguments = memory(bwrap.packed(bwrap.arguments(plan, fds)))
         line = bwrap.command_line(self.bwrap, arguments, plan)
 
@@ -127,10 +125,11 @@ class Room:
                 os.close(descriptor)
 
 
-def find_bwrap() -> str:
+def find_bwrap(writable: Iterable[str] = ()) -> str:
+    """From PATH, but never from where a sandbox can write: it would be run here, outside of all walls."""
     for directory in os.environ.get("PATH", os.defpath).split(":"):
-        path = os.path.join(directory, "bwrap")
-        if directory.startswith("/") and os.access(path, os.X_OK):
+        path = os.path.join(os.path.realpath(directory), "bwrap")
+        if directory.startswith("/") and os.access(path, os.X_OK) and not any(is_within(path, top) for top in writable):
             return path
     raise PlanError("bubblewrap is not installed", "apt-get install bubblewrap")
 

@@ -22,6 +22,7 @@ from launcher.survey import survey
 from launcher.terminal import Terminal, on_terminal
 
 if TYPE_CHECKING:
+    from egress.problems import PolicyError
     from launcher.bridge import RelaySocket
     from launcher.publish import Opening
 
@@ -134,10 +135,20 @@ def _outline(sources: policysources.Sources) -> Outline:
             raise PlanError("no persona was given", f"add --persona NAME, one of: {names}", status=2)
         persona = choose(policy, sources.persona)
     except PolicyError as error:
-        raise PlanError(str(error), "egress policy lint", status=2) from None
+        raise PlanError(str(error), _remedy(error, sources), status=2) from None
     outline = Outline(persona.env, Filesystem(*persona.filesystem))
     remember(sources, outline, os.environ)
     return outline
+
+
+def _remedy(error: PolicyError, sources: policysources.Sources) -> str:
+    from egress.problems import UnknownPersona
+
+    if isinstance(error, UnknownPersona):
+        return "egress policy show"
+    if any(problem.source.file == "--allow" for problem in error.problems):
+        return "--allow example.com, or --allow example.com:8443"
+    return " ".join(("egress policy lint", *(file.shown for file in sources.files)))
 
 
 def _plan(options: Options, persona: Outline, audit: str, on_tty: bool, relay: RelaySocket | None) -> Plan:

@@ -29,6 +29,8 @@ from launcher.run import Session
 from launcher.terminal import Terminal
 from launcher.watch import Watch
 
+_SOON = 0.05
+
 
 def serve(session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -51,12 +53,14 @@ class _Serving:
         self._open(gate, nameserver, loop)
         publisher = self._publish(gate, loop)
         self._report_start()
+        self._vanish_when_running(watch, loop)
         if self._session.options.resources.timeout:
             watch.end_in(self._session.options.resources.timeout)
         try:
             code = await watch.ended
-            if relayed is not None:
+            if self._terminal is not None and relayed is not None:
                 await relayed
+                self._terminal.restore()
         finally:
             if publisher is not None:
                 await publisher.close()
@@ -64,6 +68,14 @@ class _Serving:
             await gate.close()
         self._report_end(gate.audit, watch)
         return code
+
+    def _vanish_when_running(self, watch: Watch, loop: asyncio.AbstractEventLoop) -> None:
+        """bwrap makes its mounts after the release: the relay's socket must be there until the command runs."""
+        if self._session.relay is not None and not watch.ended.done():
+            if watch.is_running():
+                self._session.relay.vanish()
+            else:
+                loop.call_later(_SOON, self._vanish_when_running, watch, loop)
 
     def _policy(self) -> Policy:
         """The files themselves, now that there is time to read them."""

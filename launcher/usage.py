@@ -17,7 +17,9 @@ def parse(words: list[str]) -> dict[str, Any]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise PlanError(message, "egress-launch --help", status=2)
+        forgotten = "unrecognized arguments" in message and not message.partition(": ")[2].startswith("-")
+        hint = "put -- before the command: egress-launch --persona NAME -- COMMAND [ARG]…"
+        raise PlanError(message, hint if forgotten else "egress-launch --help", status=2)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,7 +1,6 @@
 """A process on the host that looks after a sandbox's protected files until the end.
 
-    while it runs    makes its mounts private, and covers a protected file again when the host replaces it
-                     (see `mountns`). For the moment in between, a few milliseconds, the new file is writable
+    while it runs    makes its mounts private (see `mountns`)
     at the end       removes the placeholders that are left, when launcher and sandbox are gone, however
                      they went
 
@@ -16,22 +15,13 @@ import contextlib
 import os
 import select
 import signal
-import stat
 import time
-from collections.abc import Iterator
 
 from launcher import mountns
-from launcher.inotify import Watch
-from launcher.mounts import Kind, PlanError
-from launcher.plan import Placeholder
-from launcher.posts import Posts, make, mode_at, sweep
-from launcher.protect import is_placeholder
-
-Post = tuple[int, Placeholder]  # with the descriptor of its directory
+from launcher.posts import Posts, sweep
 
 _END_WAIT = 3.0  # for the sandbox's processes, when bwrap or the launcher is gone
 _START = 0.1
-_SETTLE = 0.25  # programs that replace a file by removing it and making it again are done by then
 _GRACE = 0.1  # the same, where it was killed before it could say which they are
 
 
@@ -97,59 +87,16 @@ def _stay(line: int, posts: Posts) -> None:
     told = os.read(line, 32)
     if told:
         sandbox = watch(int(told))
-        _guard(line, int(told), posts)
+        _guard(line, int(told))
         wait(sandbox)
     else:  # the launcher went before the sandbox came, or could be told of
         time.sleep(_GRACE)
     sweep(posts)
 
 
-def _guard(line: int, pid: int, posts: Posts) -> None:
+def _guard(line: int, pid: int) -> None:
     """Until the line ends. The start belongs to the command: what is to be done here costs time to load."""
-    if select.select([line], [], [], _START)[0]:
-        return
-    mountns.cut_off(pid)
-    try:
-        changed = Watch(posts)
-    except OSError:  # the user has no more watches to give
+    if not select.select([line], [], [], _START)[0]:
+        with contextlib.suppress(OSError):  # it is over already
+            mountns.cut_off(pid)
         select.select([line], [], [])
-        return
-    gone: set[Post] = set()
-    while True:
-        ready, _, _ = select.select([line, changed.fd], [], [], _SETTLE if gone else None)
-        if line in ready:
-            return
-        if ready:
-            gone |= {post for post in set(_affected(changed, posts)) if not _restored(pid, post)}
-        else:
-            gone = {post for post in gone if not _replaced(pid, post)}
-
-
-def _affected(changed: Watch, posts: Posts) -> Iterator[Post]:
-    for fd, name in changed.changes():
-        yield from ((fd, place) for place in posts[fd] if name in ("", os.path.basename(place.path)))
-
-
-def _restored(pid: int, post: Post) -> bool:
-    """Cover what is at a place now; whether there is anything."""
-    fd, place = post
-    mode = mode_at(fd, place)
-    if mode is None:
-        return False
-    if not stat.S_ISLNK(mode):
-        mountns.cover_again(pid, cover(mode, place), f"{place.root}/{place.path}")
-    return True
-
-
-def _replaced(pid: int, post: Post) -> bool:
-    """Nothing new came to where something went: put a placeholder there."""
-    with contextlib.suppress(OSError, PlanError):  # something came just now, and will be told of
-        make(*post)
-    return _restored(pid, post)
-
-
-def cover(mode: int, place: Placeholder) -> Kind:
-    """What to mount over what is there now."""
-    if place.hide or (is_placeholder(mode) and not place.text):
-        return Kind.EMPTY if stat.S_ISDIR(mode) else Kind.CLOSED
-    return Kind.READ

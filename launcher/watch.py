@@ -69,6 +69,9 @@ class Watch:
             else:
                 os.kill(command, number)
 
+    def is_running(self) -> bool:
+        return self._command() is not None
+
     def end_in(self, seconds: float) -> None:
         self._loop.call_later(seconds, self._time_out)
 
@@ -105,7 +108,7 @@ class Watch:
             self._told_to_stop(report.stop)
             return
         self._loop.remove_reader(self._life)
-        self._room.reap()
+        self._room.joiner.end()
         self._finish(128 + signal.SIGKILL if report is None else process.exit_code(report.status))
 
     def _told_to_stop(self, number: int) -> None:

@@ -64,7 +64,8 @@ set_up() {
 start() {
     module=$1
     shift
-    exec "$venv/bin/python" -I -S ${pycache:+-X "pycache_prefix=$pycache"} -c "import sys
+    exec "$venv/bin/python" -I -S ${pycache:+-X "pycache_prefix=$pycache"} -c "import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 root, venv = sys.argv[1:3]
 libraries = '/python%d.%d/site-packages' % sys.version_info[:2]
 sys.path += [root, venv + '/lib' + libraries, venv + '/lib64' + libraries]

@@ -37,7 +37,7 @@ def make_plan(**fields: object) -> Plan:
 
 def launch(made: Plan, on_start=None) -> int:
     """Run it to its end; the wait status of bwrap."""
-    held = hold(made.placeholders, made.watched)
+    held = hold(made.placeholders)
     try:
         fds = carry(made, binds_descriptors(BWRAP))
         info_read, info = os.pipe()

@@ -163,7 +163,6 @@ def test_what_exists_and_is_protected_is_read_only() -> None:
     found = made(guards=(guarded(".env"),))
     assert covering(found.mounts, f"{PROJECT}/.env") == Mount(Kind.READ, f"{PROJECT}/.env", "because", beneath=PROJECT)
     assert found.placeholders == ()
-    assert found.watched == (Placeholder(PROJECT, ".env"),)
 
 
 def test_parents_of_a_protected_path_are_pinned() -> None:

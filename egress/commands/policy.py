@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 
-from egress import policysources
+from egress import enforce, policysources
 from egress.commands.options import add_policy_options, persona_of, sources_of
 from egress.commands.ruletext import as_json, denial_as_json, ports_of, terms_of
 from egress.commands.say import say
@@ -61,6 +61,7 @@ def _add_lint(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run_lint(args: argparse.Namespace) -> int:
     try:
         book = policysources.read(policysources.locate(args.files))
+        enforce.check(book.policy())
     except PolicyError as error:
         _report(error.problems, "error")
         return 1

@@ -23,6 +23,9 @@ def sentence(refused: Refused, asked: str, persona: str) -> str:
 
 
 def facts(refused: Refused, asked: str, persona: str) -> dict[str, str]:
+    """Policy had nothing against a failure, so there is nothing of policy's to look up."""
+    if refused.reason.is_failure:
+        return {"failed": sentence(refused, asked, persona), "reason": refused.reason.value}
     told = {"blocked": sentence(refused, asked, persona), "reason": refused.reason.value}
     if refused.rule is not None:
         told["rule"] = str(refused.rule)

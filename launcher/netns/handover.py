@@ -44,7 +44,7 @@ class Handover(NamedTuple):
 class Joiner:
     """The helper process, and the two pipes by which bwrap tells of its sandbox and is held."""
 
-    __slots__ = ("_channel", "_leash", "_pid", "_release", "_released", "_told", "_wanted", "block", "info", "sandbox")
+    __slots__ = ("_channel", "_leash", "_pid", "_release", "_told", "_wanted", "block", "info", "sandbox")
 
     def __init__(self, wanted: Wanted | None) -> None:
         """With nothing wanted the sandbox is held and guarded, and its network not joined."""
@@ -57,7 +57,6 @@ class Joiner:
         self.info = info.detach()
         self.block, self._release = os.pipe()
         self._leash: Leash | None = None
-        self._released = False
         self.sandbox = 0  # its first process, from `join` on
         self._pid = os.fork()
         if self._pid == 0:
@@ -91,18 +90,24 @@ class Joiner:
     def release(self) -> None:
         """Let the command run."""
         os.write(self._release, b"x")
-        self._released = True
+
+    def end(self) -> None:
+        """Kill the sandbox, if there is one: it can outlive a bwrap that was killed while it held it."""
+        with contextlib.suppress(HandoverError):  # there never was a sandbox
+            if not self._leash:
+                self._hold()
+        if self._leash:
+            self._leash.end()
 
     def close(self) -> None:
-        """End the helper, and the sandbox if it was never released."""
+        """End the helper and the sandbox."""
         if not self._pid:
             return
         os.kill(self._pid, signal.SIGKILL)  # before its channel ends, which it would take for our death
         os.waitpid(self._pid, 0)
         self._pid = 0
         self._close_pipes()
-        if not self._released:
-            self._end()
+        self.end()
         self._channel.close()
         self._told.close()
         os.close(self._release)
@@ -112,13 +117,6 @@ class Joiner:
     def _hold(self) -> None:
         self.sandbox = parse_info(look(self._told)).pid
         self._leash = Leash(self.sandbox)
-
-    def _end(self) -> None:
-        with contextlib.suppress(HandoverError):  # there never was a sandbox
-            if not self._leash:
-                self._hold()
-        if self._leash:
-            self._leash.end()
 
     def _close_pipes(self) -> None:
         """Bwrap has its own ends of them; ours would keep the helper reading."""

@@ -8,10 +8,14 @@ channel ends, it kills the sandbox.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
+import select
+import signal
 import socket
 from collections.abc import Iterator
+from types import FrameType
 
 from launcher.netns.connector import serve
 from launcher.netns.furnish import Furnished, furnish
@@ -31,6 +35,7 @@ def run(channel: socket.socket, told: socket.socket, release: int, wanted: Wante
         return
     leash = Leash(sandbox.pid)
     try:
+        _mind(channel, leash)
         if wanted:
             _hand_over(channel, *_prepare(sandbox, wanted))
             serve(channel)
@@ -41,6 +46,25 @@ def run(channel: socket.socket, told: socket.socket, release: int, wanted: Wante
         _fail(channel, error)
     finally:
         leash.end()
+
+
+def _mind(channel: socket.socket, leash: Leash) -> None:
+    """The launcher's end ends whatever we wait for: bwrap, dying with it, may leave a sandbox that never goes on.
+
+    It is done on the spot: an exception could come in the middle of another's end, and be the end of that.
+    """
+    hangup = select.poll()
+    hangup.register(channel, select.POLLHUP)
+
+    def look_up(_: int, __: FrameType | None) -> None:
+        if hangup.poll(0):
+            leash.end()
+            os._exit(0)
+
+    signal.signal(signal.SIGIO, look_up)
+    fcntl.fcntl(channel, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(channel, fcntl.F_SETFL, fcntl.fcntl(channel, fcntl.F_GETFL) | os.O_ASYNC)
+    look_up(signal.SIGIO, None)  # it may have been before
 
 
 def _be_alone(*descriptors: int) -> None:
