@@ -13,7 +13,7 @@ import pytest
 from launcher import mountns
 from launcher.netns.model import parse_info
 
-BWRAP = ["bwrap", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc"]
+BWRAP = ["bwrap", "--die-with-parent", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc"]
 
 
 @pytest.fixture
@@ -22,13 +22,14 @@ def sandbox() -> Iterator[int]:
     command = [*BWRAP, "--info-fd", str(tell), "--", "sh", "-c", "echo ready; exec sleep 60"]
     process = subprocess.Popen(command, pass_fds=(tell,), stdout=subprocess.PIPE)
     os.close(tell)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         yield parse_info(os.read(told, 4096)).pid
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        process.stdout.close()
         os.close(told)
 
 
