@@ -48,6 +48,9 @@ _TABLE: tuple[tuple[str, Kind], ...] = (
     ("fd00:ec2::/32", Kind.METADATA),
     ("fd20:ce::254", Kind.METADATA),
     ("fd00:42::42", Kind.METADATA),
+    ("fd00:c1::a9fe:a9fe", Kind.METADATA),
+    ("fd00:a9fe:a9fe::/48", Kind.METADATA),
+    ("fd00:100::100:200", Kind.METADATA),
     # IPv4, from IANA's special-purpose registry.
     ("0.0.0.0/8", Kind.UNSPECIFIED),
     ("10.0.0.0/8", Kind.PRIVATE),

@@ -24,7 +24,7 @@ from egress.model import Decision, Verdict, Via
 from egress.refusals import Reason, Refused
 from egress.tally import Tally
 
-_OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WAITING = 4096
 _HOST_LENGTH = 300
 
@@ -233,10 +233,19 @@ class _LogFile:
         self.close()
         fd = os.open(self._path, _OPEN, 0o600)
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
+        if objection := _objection(status):
             os.close(fd)
-            raise OSError(22, "not a regular file")
-        self._fd, self._identity, self._torn = fd, (status.st_dev, status.st_ino), False
+            raise OSError(22, objection)
+        self._fd, self._identity = fd, (status.st_dev, status.st_ino)
+        self._torn = status.st_size > 0 and os.pread(fd, 1, status.st_size - 1) != b"\n"
+
+
+def _objection(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "not a regular file"
+    if status.st_uid != os.geteuid() or status.st_nlink != 1 or status.st_mode & 0o022:
+        return "others can write it, or have another name for it"
+    return None
 
 
 _second, _prefix = -1, ""

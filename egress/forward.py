@@ -54,6 +54,7 @@ class Kept(NamedTuple):
     rule: Rule
     ip: str | None
     proxy: Upstream | None
+    generation: int  # of the policy, which may say elsewhere by now
 
 
 class Forwarder:
@@ -104,7 +105,8 @@ class Forwarder:
         kept, self._kept = self._kept, None
         if kept is None:
             return None
-        if (kept.target, kept.rule) == (passage.target, passage.rule) and _is_quiet(kept.upstream):
+        now = (passage.target, passage.rule, self._gate.live.generation)
+        if (kept.target, kept.rule, kept.generation) == now and _is_quiet(kept.upstream):
             passage.connected(kept.upstream, kept.ip)
             passage.proxy = kept.proxy
             return kept.upstream
@@ -192,7 +194,9 @@ class Forwarder:
 
     def _keep(self, passage: Passage, upstream: Stream, alive: bool) -> None:
         if alive and not upstream.buffer:
-            self._kept = Kept(upstream, passage.target, passage.rule, passage.ip, passage.proxy)
+            self._kept = Kept(
+                upstream, passage.target, passage.rule, passage.ip, passage.proxy, self._gate.live.generation
+            )
             passage.upstream = None
 
 

@@ -88,10 +88,13 @@ class Gateway:
 
     async def reach(self, passage: Passage) -> Stream:
         """The passage's upstream: resolved once, vetted, and dialled at a vetted address."""
+        passage.proxy = None
         proxy = route(self.upstreams, passage.target, passage.rule.expects_tls(passage.target.port))
         if proxy is not None and passage.target.host not in self.live.policy.hosts:
             return await self._reach_through(passage, proxy)
         vetted = vet(await self._resolve(passage.target), passage.rule, self.listeners)
+        if passage.is_stopped:  # by an edit, while the name was looked up
+            raise Refused(Reason.REVOKED)
         return passage.connected(await self._dial(vetted))
 
     def fail(self, passage: Passage, refused: Refused) -> None:

@@ -64,6 +64,7 @@ async def _request(gate: Gateway, client: Stream, door: Door, forwarder: Forward
 
 async def _refuse(gate: Gateway, client: Stream, refused: Refused, request: http1.Request | None, persona: str) -> bool:
     """Tell the client why; whether it may go on. What could not be read, or has a body to come, ends it."""
+    client.expire_in(gate.limits.handshake)  # for those who ask and never listen
     gate.note(refused, persona, Via.CONNECT if request is not None and request.method == "CONNECT" else Via.HTTP)
     stays = request is not None and _may_go_on(request, refused)
     if not refused.told:

@@ -82,13 +82,17 @@ class Passage:
             denial = Decision(Verdict.DENY, refused.reason, self.decision.rule)
             self._audit.decision(self.number, self.persona, self.via, *self.target, denial)
             self._audit.tally.allowed -= 1  # it had been counted as such
+            if any(self.counts()):  # and what had gone by then is not lost from the log
+                self._end(Outcome.REFUSED, now)
 
     def finish(self, outcome: str, now: float) -> None:
         if not self.over:
             self.over = True
-            up, down = self.counts()
-            ms = round((now - self._begun) * 1000)
-            self._audit.end(self.number, self.persona, self.ip, up, down, ms, self._stopped or outcome)
+            self._end(self._stopped or outcome, now)
+
+    def _end(self, outcome: str, now: float) -> None:
+        up, down = self.counts()
+        self._audit.end(self.number, self.persona, self.ip, up, down, round((now - self._begun) * 1000), outcome)
 
     def counts(self) -> tuple[int, int]:
         if self.relay is None:

@@ -35,7 +35,7 @@ class Reception:
     def open(self, sock: socket.socket, door: Door, face: Face | None = None) -> None:
         """Serve a listening socket of this host, and never let anyone reach it through the gate."""
         self.open_elsewhere(sock, door, face)
-        self._gate.listeners = _with(self._gate.listeners, sock)
+        self._gate.listeners = with_listener(self._gate.listeners, sock)
 
     def open_elsewhere(self, sock: socket.socket, door: Door, face: Face | None = None) -> None:
         """Serve a listening socket of another network. Without a face, the first byte chooses one."""
@@ -93,7 +93,7 @@ _FACES: dict[Protocol, Face] = {
 }
 
 
-def _with(listeners: Listeners, sock: socket.socket) -> Listeners:
+def with_listener(listeners: Listeners, sock: socket.socket) -> Listeners:
     if sock.family == socket.AF_UNIX:
         return listeners
     ip, port = sock.getsockname()[:2]

@@ -64,4 +64,6 @@ class Reloader:
         decision = self._gate.live.persona(passage.persona).decide(passage.target)
         if not decision.allowed or decision.rule is None:
             return False
-        return decision.rule.private or not passage.rule.private
+        port, rule = passage.target.port, passage.rule
+        needs_less = rule.private <= decision.rule.private
+        return needs_less and decision.rule.expects_tls(port) <= rule.expects_tls(port)  # what was not checked, was not

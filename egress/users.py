@@ -18,10 +18,12 @@ import re
 import secrets
 from typing import NamedTuple
 
+from egress.refusals import Reason, Refused
+
 _N, _R, _P, _SIZE = 16384, 8, 1, 32
 _MAX_N, _MAX_COST = 1 << 17, 64
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_AT_ONCE = 2
+_AT_ONCE, _MOST_WAITING = 2, 64
 _REMEMBERED = 1024
 
 
@@ -40,7 +42,7 @@ class Users:
         self._users = users
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, str] = {}
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns, self._waiting = asyncio.Semaphore(_AT_ONCE), 0
         self._nobody = User("", "", hash_password(secrets.token_hex(8)))
 
     def replace(self, users: dict[str, User]) -> None:
@@ -58,14 +60,23 @@ class Users:
         if known := self._known.get(digest):
             return known
         user = self._users.get(name, self._nobody)  # an unknown name takes as long as a wrong password
-        async with self._turns:
-            right = await asyncio.to_thread(verify_password, password, user.hash)
-        if not right or user is self._nobody:
+        right = await self._check(password, user)
+        if not right or self._users.get(name) is not user:  # nobody, or somebody else by now
             return None
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         self._known[digest] = user.persona
         return user.persona
+
+    async def _check(self, password: str, user: User) -> bool:
+        if self._waiting >= _MOST_WAITING:
+            raise Refused(Reason.LIMIT, "too many passwords are being checked")
+        self._waiting += 1
+        try:
+            async with self._turns:
+                return await asyncio.to_thread(verify_password, password, user.hash)
+        finally:
+            self._waiting -= 1
 
 
 def parse_users(text: str, file: str) -> dict[str, User]:

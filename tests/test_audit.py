@@ -218,3 +218,25 @@ def test_an_outage_and_its_end_are_told_once_each(path: Path) -> None:
     deny(audit)
     deny(audit)
     assert [line.partition(":")[0] for line in said] == ["error", f"the audit log {path} can be written again"]
+
+
+def test_a_line_that_another_left_unfinished_spoils_no_record(audit: Audit, path: Path) -> None:
+    path.write_bytes(b'{"v":1,"ts"')
+    path.chmod(0o600)
+    allow(audit)
+    torn, whole = path.read_bytes().splitlines()
+    assert (torn, json.loads(whole)["id"]) == (b'{"v":1,"ts"', 1)
+
+
+def test_a_log_that_others_can_write_is_not_taken(audit: Audit, path: Path) -> None:
+    path.touch()
+    path.chmod(0o666)
+    with pytest.raises(Refused, match="others can write it"):
+        allow(audit)
+
+
+def test_a_log_with_a_second_name_is_not_taken(audit: Audit, path: Path) -> None:
+    path.touch(mode=0o600)
+    os.link(path, path.with_suffix(".other"))
+    with pytest.raises(Refused, match="another name"):
+        allow(audit)

@@ -151,13 +151,14 @@ def test_an_explanation_names_every_mount_with_its_reason() -> None:
             Mount(Kind.LINK, "/home/me/bin", "as on the host", text="p/bin"),
             placeholders=(Placeholder("/home/me/p", ".env"), Placeholder("/home/me/p", ".vscode", is_dir=True)),
             notes=("something to know",),
+            warnings=("something to fear",),
         )
     )
     rows = [line.split(maxsplit=2) for line in text.splitlines()]
     assert ["writable", "~/p", "the project"] in rows
     assert ["link", "~/bin", "-> p/bin  as on the host"] in rows
     assert "  /home/me/p/.env\n  /home/me/p/.vscode/\n" in text
-    assert "  something to know\n" in text
+    assert "notes\n  something to know\nwarnings\n  something to fear\n" in text
     assert "  claude --bind 'it'\"'\"'s'\n  in /work\n" in text
 
 

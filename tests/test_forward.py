@@ -218,10 +218,12 @@ async def test_a_body_that_goes_bad_later_is_cut_off_and_never_made_whole(tmp_pa
         await until(lambda: sink.ended)
         assert sink.ended == ["reset"]
         assert sink.got.endswith(b"\r\n\r\n5\r\nhello\r\n")
-        assert [(r["verdict"], r["reason"]) for r in g.records()] == [
+        assert [(r["verdict"], r["reason"]) for r in g.records(event="decision")] == [
             ("allow", "listed"),
             ("deny", "malformed_request"),
         ]
+        (end,) = g.records(event="end")
+        assert (end["outcome"], end["up"]) == ("refused", len(sink.got))
 
 
 # Bodies down

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.mounts import PlanError
-from launcher.project import nested, project_directory, repository, values
+from launcher.project import nested, other_tree, project_directory, repository
 
 GIT = ["git", "-c", "user.name=n", "-c", "user.email=e", "-c", "protocol.file.allow=always"]
 
@@ -103,7 +103,7 @@ def test_a_git_directory_that_is_a_link_is_refused(repo: Path) -> None:
 
 
 def test_settings_of_a_worktree_are_guarded_where_git_reads_them(repo: Path) -> None:
-    git(repo, "config", "extensions.worktreeConfig", "true")
+    git(repo, "config", "extensions.worktreeConfig", "yes")
     assert "repo: .git/config.worktree" in guards(repo)
 
 
@@ -187,7 +187,18 @@ def test_repositories_further_down_are_guarded_too(repo: Path) -> None:
     assert found == ["vendor/x/.git/hooks/", "vendor/x/.git/config", "vendor/x/.git/commondir", "sub/.git"]
 
 
-def test_values_of_a_key_are_found_in_any_section() -> None:
-    text = '[core]\n\thooksPath = "a b"\n[x]\n HOOKSPATH=c\n; hookspath = d\n[include]\n path = e\nhookspath\n'
-    assert values(text, "hookspath") == ["a b", "c", ""]
-    assert values(text, "path") == ["e"]
+def test_another_writable_tree_is_guarded_if_it_is_a_repository(repo: Path) -> None:
+    found = [guard.path for _, guard in other_tree(str(repo), "/home/me")]
+    assert found == [".git/hooks/", ".git/config", ".git/commondir"]
+    assert [guard.path for _, guard in other_tree(str(repo / ".git"), "/home/me")] == ["hooks/", "config", "commondir"]
+    (repo / "sub").mkdir()
+    assert list(other_tree(str(repo / "sub"), "/home/me")) == []
+    (repo / "sub/.git").write_text("gitdir: ../.git/modules/sub")
+    assert [guard.path for _, guard in other_tree(str(repo / "sub"), "/home/me")] == [".git"]
+
+
+def test_a_tilde_in_a_configuration_is_the_home_directory(repo: Path) -> None:
+    git(repo, "config", "core.hooksPath", "~/repo/shared")
+    found = [guard.path for _, guard in repository(str(repo), str(repo.parent)).guards]
+    assert "shared/" in found
+    assert not [path for path in found if "~" in path]

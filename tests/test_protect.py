@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import stat
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +14,12 @@ from pathlib import Path
 import pytest
 
 from launcher import posts, search
-from launcher.inotify import Watch
-from launcher.mounts import Kind, PlanError
+from launcher.mounts import PlanError
 from launcher.placeholders import hold
 from launcher.plan import Placeholder
 from launcher.posts import open_beneath
 from launcher.protect import CLAUDE, GIT, PROJECT, Found, Guard, is_placeholder
 from launcher.search import Patterns, locate, matches
-from launcher.warden import cover
 
 
 @pytest.mark.parametrize(
@@ -381,46 +378,6 @@ def test_what_stops_jobs_does_not_stop_the_warden(root: Path) -> None:
     assert {os.readlink(proc / f"fd/{stream}") for stream in (0, 1, 2)} == {"/dev/null"}
     assert str(held.warden._line) not in os.listdir(proc / "fd")
     held.release()
-
-
-@pytest.mark.parametrize(
-    ("mode", "place", "kind"),
-    [
-        (stat.S_IFREG | 0o644, Placeholder("/p", "config"), Kind.READ),
-        (stat.S_IFDIR | 0o755, Placeholder("/p", "hooks"), Kind.READ),
-        (stat.S_IFSOCK, Placeholder("/p", ".env"), Kind.CLOSED),
-        (stat.S_IFDIR | 0o1755, Placeholder("/p", ".vscode", is_dir=True), Kind.EMPTY),
-        (stat.S_IFREG | 0o1444, Placeholder("/p", "commondir", text="."), Kind.READ),
-        (stat.S_IFREG | 0o600, Placeholder("/p", "audit.jsonl", hide=True), Kind.CLOSED),
-        (stat.S_IFDIR | 0o700, Placeholder("/p", "egress", is_dir=True, hide=True), Kind.EMPTY),
-    ],
-)
-def test_what_came_in_the_place_of_something_is_covered_as_that_was(mode: int, place: Placeholder, kind: Kind) -> None:
-    assert cover(mode, place) is kind
-
-
-def test_changes_in_directories_are_told(root: Path) -> None:
-    fds = [os.open(path, os.O_RDONLY) for path in (root, root / "git")]
-    watch = Watch(fds)
-    assert list(watch.changes()) == []
-    (root / "new").write_text("")
-    (root / "git/HEAD").rename(root / "git/b c")
-    (root / "git/b c").write_text("changed")  # its content is no change of the directory
-    (root / "new").unlink()
-    assert list(watch.changes()) == [(fds[0], "new"), (fds[1], "HEAD"), (fds[1], "b c"), (fds[0], "new")]
-    for fd in (*fds, watch.fd):
-        os.close(fd)
-
-
-def test_when_the_kernel_could_not_keep_all_changes_any_name_may_have_changed(root: Path) -> None:
-    fd = os.open(root, os.O_RDONLY)
-    watch = Watch([fd])
-    os.close(watch.fd)
-    watch.fd, kernel = os.pipe()
-    os.write(kernel, struct.pack("iIII", -1, 0x4000, 0, 0))  # IN_Q_OVERFLOW
-    assert list(watch.changes()) == [(fd, "")]
-    for each in (fd, watch.fd, kernel):
-        os.close(each)
 
 
 def test_no_link_is_followed_on_the_way_to_a_file(root: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import etc, sockets, survey
+from launcher import etc, search, sockets, survey
 from launcher.mounts import Kind, PlanError, covering
 from launcher.plan import Filesystem, Own, Plan, Request, plan
 
@@ -63,7 +63,32 @@ def test_the_settings_of_the_users_agent_are_protected(home: Path) -> None:
     assert kind(found, home / ".claude/settings.json") is Kind.READ
     assert kind(found, home / ".claude/settings.local.json") is Kind.CLOSED
     assert kind(found, home / ".claude/local/claude") is Kind.READ
-    assert kind(found, home / ".claude/skills/x") is Kind.WRITE  # nothing there, and no settings to load it
+    assert kind(found, home / ".claude/history.jsonl") is Kind.WRITE
+
+
+@pytest.mark.parametrize("name", ["agents", "commands", "hooks", "plugins", "skills"])
+def test_what_an_agent_outside_would_load_is_kept_and_cannot_be_brought_in(home: Path, name: str) -> None:
+    assert kind(made(home), home / ".claude" / name / "x") is Kind.EMPTY
+    (home / ".claude" / name).mkdir()
+    assert kind(made(home), home / ".claude" / name / "x") is Kind.READ
+
+
+def test_instructions_for_every_agent_of_the_user_are_kept_too(home: Path) -> None:
+    found = made(home)
+    assert kind(found, home / ".claude/CLAUDE.md") is Kind.READ
+    [stand_in] = [place.text for place in found.placeholders if place.path == "CLAUDE.md"]
+    assert not stand_in.strip()
+    (home / ".claude/statusline.sh").write_text("x")
+    assert kind(made(home), home / ".claude/statusline.sh") is Kind.READ
+
+
+@pytest.mark.parametrize("name", ["agents", "commands", "hooks", "skills"])
+def test_so_it_is_in_the_project(home: Path, name: str) -> None:
+    (home / "project/.claude").mkdir()
+    assert kind(made(home), home / "project/.claude" / name / "x") is Kind.EMPTY
+    (home / "project/.claude" / name).mkdir()
+    assert kind(made(home), home / "project/.claude" / name / "x") is Kind.READ
+    assert kind(made(home), home / "project/.claude/notes") is Kind.WRITE
 
 
 def test_a_file_that_is_a_link_is_seen_where_it_leads_and_where_it_is(home: Path) -> None:
@@ -120,13 +145,13 @@ def test_a_persona_protects_paths_names_and_patterns(home: Path) -> None:
     for name in ("deploy/prod.yaml", "a/secrets.yaml", "a/x.tfstate"):
         (home / "project" / name).parent.mkdir(exist_ok=True)
         (home / "project" / name).write_text("x")
-    wishes = Filesystem(protect=("deploy/prod.yaml", "secrets.yaml", "*.tfstate", "missing/", "~/.claude/CLAUDE.md"))
+    wishes = Filesystem(protect=("deploy/prod.yaml", "secrets.yaml", "*.tfstate", "missing/", "~/.claude/mine.md"))
     found = made(home, filesystem=wishes)
     for name in ("deploy/prod.yaml", "a/secrets.yaml", "a/x.tfstate"):
         assert kind(found, home / "project" / name) is Kind.READ
     assert kind(found, home / "project/secrets.yaml") is Kind.CLOSED
     assert kind(found, home / "project/missing/x") is Kind.EMPTY
-    assert kind(found, home / ".claude/CLAUDE.md") is Kind.CLOSED
+    assert kind(found, home / ".claude/mine.md") is Kind.CLOSED
 
 
 def test_flags_are_relative_to_where_the_user_is(home: Path) -> None:
@@ -245,7 +270,63 @@ def test_patterns_protect_a_bounded_number_of_files(home: Path, monkeypatch: pyt
     monkeypatch.setattr(survey, "MOST_MATCHES", 3)
     found = made(home)
     assert sum(mount.path.endswith(".pem") for mount in found.mounts) == 3
-    assert "2 more files match a pattern, and are writable" in found.notes
+    assert found.warnings == ("2 more files match a protected name, and are writable",)
+
+
+def test_many_certificates_do_not_crowd_out_secrets_further_down(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = [home / "project/deep/down" / name for name in (".env", ".env.local", "a.key", ".envrc", "a.tfstate")]
+    secrets[0].parent.mkdir(parents=True)
+    for path in (*secrets, *(home / f"project/{number}.pem" for number in range(9))):
+        path.write_text("x")
+    monkeypatch.setattr(survey, "MOST_MATCHES", len(secrets))
+    found = made(home, filesystem=Filesystem(protect=("*.tfstate",)))
+    assert [kind(found, path) for path in secrets] == [Kind.READ] * len(secrets)
+    assert found.warnings == ("9 more files match a protected name, and are writable",)
+
+
+def test_a_project_too_large_to_be_searched_is_warned_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert made(home).warnings == ()
+    monkeypatch.setattr(search, "MOST_ENTRIES", 1)
+    [warning] = made(home).warnings
+    assert "the project is large" in warning
+
+
+def test_repositories_beyond_those_looked_after_are_warned_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        subprocess.run(["git", "init", "-q", str(home / "project" / name)], check=True)
+    assert sorted(made(home).repositories) == ["a/.git", "b/.git"]
+    monkeypatch.setattr(survey, "MOST_NESTED", 1)
+    assert made(home).warnings == ("1 more repositories lie in the project, and their hooks are writable",)
+
+
+@pytest.mark.parametrize("name", [".gitconfig", ".config/git/config"])
+def test_hooks_that_the_users_configuration_names_are_protected_where_they_can_be_written(
+    home: Path, name: str
+) -> None:
+    (home / name).parent.mkdir(parents=True, exist_ok=True)
+    (home / "other/hooks").mkdir()
+    (home / name).write_text("[core] hooksPath = .githooks\n[CORE]\nHooksPath = ~/other/hooks ; shared\n")
+    found = made(home, write=("~/other",))
+    assert kind(found, home / "project/.githooks/pre-commit") is Kind.EMPTY
+    assert kind(found, home / "other/hooks/pre-commit") is Kind.READ
+    assert kind(found, home / "other/x") is Kind.WRITE
+    assert kind(made(home), home / "other/hooks/pre-commit") is Kind.SCRATCH
+
+
+def test_a_configuration_that_names_the_project_itself_does_not_close_it(home: Path) -> None:
+    (home / ".gitconfig").write_text("[core]\nhooksPath = .\n")
+    assert kind(made(home), home / "project/file") is Kind.WRITE
+
+
+@pytest.mark.parametrize("fields", [{"write": ("~/other",)}, {"filesystem": Filesystem(write=("~/other",))}])
+def test_a_repository_that_is_writable_beside_the_project_keeps_its_hooks(
+    home: Path, fields: dict[str, object]
+) -> None:
+    subprocess.run(["git", "init", "-q", str(home / "other")], check=True)
+    found = made(home, **fields)
+    assert kind(found, home / "other/.git/hooks/pre-commit") is Kind.READ
+    assert kind(found, home / "other/.git/config") is Kind.READ
+    assert kind(found, home / "other/.git/index") is Kind.WRITE
 
 
 def test_a_placeholder_of_another_run_counts_as_missing(home: Path) -> None:
@@ -268,6 +349,21 @@ def test_a_bound_socket_in_a_visible_place_is_closed(home: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(home / "project/dev.sock"))
         assert kind(made(home), home / "project/dev.sock") is Kind.CLOSED
+
+
+def test_a_socket_bound_by_a_relative_path_is_closed_in_the_project(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "project/run").mkdir()
+    monkeypatch.chdir(home / "project/run")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as named:
+        listener.bind("dev.sock")
+        named.bind("x.pem")
+        found = made(home)
+        assert kind(found, home / "project/run/dev.sock") is Kind.CLOSED
+        assert kind(found, home / "project/run/x.pem") is Kind.CLOSED
+        monkeypatch.setattr(survey, "MOST_SOCKETS", 1)
+        assert made(home).warnings == ("1 more sockets lie in the project, and can be connected to",)
 
 
 def test_names_are_served_by_the_gate(home: Path) -> None:

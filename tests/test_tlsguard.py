@@ -83,7 +83,8 @@ async def test_a_second_hello_cannot_name_another_host(tmp_path: Path) -> None:
         writer.write(outgoing.read().replace(b"allowed.test", b"evilest.test"))
         assert await reader.read() == ALERT
         writer.close()
-        deny = kit.records()[-1]
+        deny = kit.records(event="decision")[-1]
+        assert kit.records(event="end")[0]["outcome"] == "refused"
     server.stop()
     assert (deny["verdict"], deny["reason"]) == ("deny", "sni_mismatch")
     assert server.names == ["allowed.test"]

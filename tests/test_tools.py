@@ -201,6 +201,24 @@ def test_what_is_visible_anyway_is_not_bound(home: Path) -> None:
     assert binds(home, ".nvm/bin", readable=(str(home / ".nvm"),)) == ()
 
 
+@pytest.mark.parametrize("line", ["{}", "/usr/bin/env {}", "/usr/bin/env -S {}"])
+def test_a_script_that_can_be_written_does_not_choose_what_is_bound(home: Path, line: str) -> None:
+    secret = program(home / ".secret/run.sh")
+    planted = program(home / "project/run", f"#!{line.format(secret)}\n")
+    assert binds(home, command=planted, writable=(str(home / "project"),)) == ()
+    assert binds(home, command=planted) != ()
+    beside = link(home / "bin/run", planted)
+    assert binds(home, "bin", command=beside, writable=(str(home / "project"),)) == ("bin",)
+
+
+def test_but_its_interpreter_is_found_in_path(home: Path) -> None:
+    program(home / ".nvm/current/node")
+    link(home / "bin/node", home / ".nvm/current/node")
+    planted = program(home / "project/run", "#!/usr/bin/env node\n")
+    found = binds(home, "bin", command=planted, writable=(str(home / "project"),))
+    assert found == (".nvm/current", "bin")
+
+
 def test_a_path_is_traced_with_every_link_on_the_way(tmp_path: Path) -> None:
     program(tmp_path / "a/b/file")
     link(tmp_path / "x", "a")

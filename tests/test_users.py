@@ -86,3 +86,14 @@ async def test_an_edit_of_the_file_takes_passwords_back() -> None:
     table.replace(parse_users(f"ci:reviewer:{hash_password('another')}", "users.txt"))
     assert await table.persona("ci", "hunter2 and more") is None
     assert await table.persona("ci", "another") == "reviewer"
+
+
+async def test_a_password_that_was_replaced_while_it_was_checked_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Users(parse_users(LINE, "users.txt"))
+
+    def replaced(password: str, stored: str) -> bool:
+        table.replace(parse_users(f"ci:reviewer:{hash_password('another')}", "users.txt"))
+        return True
+
+    monkeypatch.setattr(users, "verify_password", replaced)
+    assert await table.persona("ci", "hunter2 and more") is None

@@ -17,6 +17,7 @@ from egress.nameserver import Nameserver, standalone
 from egress.net.dnsclient import DnsClient
 from egress.net.dnssockets import open_both
 from egress.policy import Policy
+from egress.reception import with_listener
 
 _DEFAULT = "127.0.0.1:5353"
 
@@ -96,6 +97,7 @@ def serve(gate: app.Gate, setup: app.Setup, asked_for: str, blocked: Blocked, op
     for each in opened:
         names.open_udp(each.udp)
         names.open_tcp(each.tcp)
+        gate.gateway.listeners = with_listener(gate.gateway.listeners, each.tcp)
         print(f"{each} {asked_for}", flush=True)
     return names
 

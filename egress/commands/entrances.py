@@ -20,7 +20,7 @@ from egress.users import Users
 Opened = list[tuple[socket.socket, Door]]
 _DEFAULT = "127.0.0.1:3128"
 _ONE_USER, _ANY_USER = 0o600, 0o666  # of others the door asks who they are: the mode could not tell them apart
-_WITH_PERSONA = re.compile(r"([A-Za-z0-9_-]+)@(.+)")
+_WITH_PERSONA = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)@(.+)")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from egress.net.upstream import NO_UPSTREAM, Upstreams, always, from_environment
 from egress.policy import Policy
 from egress.users import User, Users, UsersError, parse_users
 
+_MOST_USERS = 1 << 20
 _MAKE_USERS = "make a line for it with `egress users hash NAME --persona P`"
 
 
@@ -89,14 +90,19 @@ def _upstreams(text: str | None) -> Upstreams:
 
 def _read_users(path: str) -> dict[str, User]:
     try:
-        with open(path, encoding="utf-8") as file:
-            return parse_users(file.read(), path)
+        with open(path, encoding="utf-8", opener=_without_waiting) as file:
+            return parse_users(file.read(_MOST_USERS), path)
     except OSError as error:
         raise Failure(f"{path}: cannot be read: {error.strerror}", _MAKE_USERS) from None
     except UnicodeDecodeError:
         raise Failure(f"{path}: not UTF-8", _MAKE_USERS) from None
     except UsersError as error:
         raise Failure(str(error), _MAKE_USERS) from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """For a FIFO in its place, which nobody may ever write to."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _reread_users(users: Users | None, path: str) -> None:

@@ -40,6 +40,7 @@ class Outcome(StrEnum):
     LIFETIME = "lifetime"
     REVOKED = "revoked"
     STOPPED = "stopped"
+    REFUSED = "refused"  # after something had gone already; a denial stands before it
 
 
 class Relay:

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import threading
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from ipaddress import IPv6Address
 from itertools import zip_longest
 from typing import NamedTuple
@@ -37,6 +39,7 @@ _GAI = {
     socket.EAI_NODATA: "the name has no address",
     socket.EAI_AGAIN: "the resolver of this host cannot answer now",
 }
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EAFNOSUPPORT, errno.EINVAL)
 
 
 class Finding(NamedTuple):
@@ -208,19 +211,48 @@ def _candidate(host: Host, port: int) -> Candidate:
 
 
 def _is_own(ip: Host) -> bool:
-    """Whether this very host has the address: then it is also what would be sent from.
+    """Whether this very host has the address: then a socket can be bound to it.
 
-    Connecting a datagram socket chooses the route and sends nothing. Of a loopback address, and of those
-    that no rule can allow, the kind says enough.
+    Only a clear no is a no: out of descriptors, the answer is not known, and must not be remembered. Of a
+    loopback address, and of those that no rule can allow, the kind says enough.
     """
     kind = classify(ip)
     if kind is Kind.LOOPBACK or not kind.opt_in:
         return False
     try:
         with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((ip, 9))
-            return bool(probe.getsockname()[0] == ip)
-    except OSError:
+            return _sends_from(probe, ip) if _binds_anything(":" in ip) else _binds(probe, ip)
+    except OSError as error:
+        raise Refused(Reason.LIMIT, f"whose {ip} is could not be found out: {error.strerror}") from None
+
+
+def _binds(probe: socket.socket, ip: str) -> bool:
+    try:
+        probe.bind((ip, 0))
+    except OSError as error:
+        if error.errno in _NOT_HERE:
+            return False
+        raise
+    return True
+
+
+def _sends_from(probe: socket.socket, ip: str) -> bool:
+    """The second best, where the kernel lets anyone bind to anything: it does not know secondary addresses."""
+    try:
+        probe.connect((ip, 9))
+    except OSError as error:
+        if error.errno in _NOT_HERE:
+            return False
+        raise
+    return bool(probe.getsockname()[0] == ip)
+
+
+@lru_cache(maxsize=2)
+def _binds_anything(ipv6: bool) -> bool:
+    try:
+        with open(f"/proc/sys/net/ipv{6 if ipv6 else 4}/ip_nonlocal_bind", encoding="ascii") as setting:
+            return setting.read().strip() != "0"
+    except FileNotFoundError:
         return False
 
 

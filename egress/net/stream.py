@@ -136,6 +136,7 @@ class Stream:
             await waiter
         finally:
             self._reading = None
+            del waiter  # it may hold an exception that holds this very frame
             if self.sock.fileno() == fd:  # not closed meanwhile: the number may be another's by now
                 self._loop.remove_reader(fd)
 
@@ -147,6 +148,7 @@ class Stream:
             await waiter
         finally:
             self._writing = None
+            del waiter
             if self.sock.fileno() == fd:
                 self._loop.remove_writer(fd)
 

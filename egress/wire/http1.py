@@ -20,7 +20,7 @@ _REQUEST_LINE = re.compile(rf"({_WORD}) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])")
 _STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _FIELD = re.compile(rf"({_WORD}):([\t\x20-\x7e\x80-\xff]*)\r\n")
 _FIELDS = re.compile(rf"(?:{_WORD}:[\t\x20-\x7e\x80-\xff]*\r\n)*")
-_LENGTH = re.compile(r"[0-9]{1,18}")
+_LENGTH = re.compile(r"0|[1-9][0-9]{0,17}")
 _END = b"\r\n\r\n"
 
 # What speaks about this connection only, and what the gate writes itself (RFC 9110 section 7.6.1).
