@@ -2,7 +2,7 @@
 
 Where it was going comes from the kernel, and which name that address stands for from our nameserver, so
 there is no protocol of ours to speak. A refusal is told in the client's own, if its first bytes show
-which: HTTP gets a 403 with its text, TLS an alert; anything else is reset.
+which: HTTP gets a 403 with its text, TLS an alert, SSH a disconnect with its words; anything else is reset.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ async def _tell(client: Stream, refused: Refused, target: Target, persona: str) 
     except TimeoutError:
         spoken = None
     protocol = sniff.protocol(client.buffer[0]) if spoken else Protocol.OTHER
-    if protocol is Protocol.HTTP:
+    if client.buffer.startswith(answers.SSH_START):
+        await client.send(answers.ssh(refused, str(target), persona))
+        await client.part()
+    elif protocol is Protocol.HTTP:
         await client.send(answers.http(refused, str(target), persona, None, close=True))
         await client.part()
     elif protocol is Protocol.TLS:

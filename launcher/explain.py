@@ -36,9 +36,10 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from _columns((" ".join(words), "", why) for words, why in NAMESPACES)
     yield "environment, and nothing else"
     yield from (f"  {name}={_value(plan, name)}" for name in sorted(plan.env))
-    if plan.notes:
-        yield "notes"
-        yield from (f"  {note}" for note in plan.notes)
+    for title, lines in (("notes", plan.notes), ("warnings", plan.warnings)):
+        if lines:
+            yield title
+            yield from (f"  {line}" for line in lines)
 
 
 def _shown(mount: Mount, plan: Plan) -> str:

@@ -133,12 +133,20 @@ PROC = (
     Row("/proc/fs", "file systems of the host"),
     Row("/proc/irq", "hardware"),
     Row("/proc/scsi", "hardware"),
+    Row("/proc/kallsyms", "addresses in the kernel"),
     Row("/proc/kcore", "memory of the host"),
     Row("/proc/keys", "key rings"),
+    Row("/proc/kpagecgroup", "memory of the host"),
+    Row("/proc/kpagecount", "memory of the host"),
+    Row("/proc/kpageflags", "memory of the host"),
     Row("/proc/latency_stats", "processes of the host"),
+    Row("/proc/mtrr", "hardware"),
+    Row("/proc/pagetypeinfo", "memory of the host"),
     Row("/proc/sched_debug", "processes of the host"),
+    Row("/proc/slabinfo", "memory of the host"),
     Row("/proc/sysrq-trigger", "reboots the host"),
     Row("/proc/timer_list", "processes of the host"),
+    Row("/proc/vmallocinfo", "addresses in the kernel"),
 )
 PROC_SYS = Row("/proc/sys", "settings of the kernel can be read")
 

@@ -2,7 +2,7 @@
 
     Request   what the user and the persona ask for
     Facts     what `launcher.survey` found on this machine that matters for it
-    Plan      mounts in order, environment, command, placeholders, notes
+    Plan      mounts in order, environment, command, placeholders, notes, warnings
 
 The order of mounts is the argument:
 
@@ -97,6 +97,8 @@ class Facts(NamedTuple):
     granted_sockets: tuple[str, ...] = ()
     texts: tuple[Mount, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    repositories: tuple[str, ...] = ()
 
 
 class Placeholder(NamedTuple):
@@ -117,7 +119,10 @@ class Plan(NamedTuple):
     command: tuple[str, ...]
     new_session: bool
     placeholders: tuple[Placeholder, ...] = ()  # for what is missing
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # told when asked
+    warnings: tuple[str, ...] = ()  # told always: something that is promised does not hold here
+    project: str = ""
+    repositories: tuple[str, ...] = ()  # paths of .git entries below the project, before the run
     hostname: str = HOSTNAME
 
 
@@ -141,6 +146,9 @@ def plan(request: Request, facts: Facts) -> Plan:
         new_session=not request.terminal,
         placeholders=tuple(_placeholder(found) for found in held if found.missing),
         notes=facts.notes,
+        warnings=facts.warnings,
+        project=facts.project,
+        repositories=facts.repositories,
     )
 
 
@@ -215,12 +223,18 @@ def _placeholder(found: Found) -> Placeholder:
 
 def _guard(found: Found) -> Mount:
     guard = found.guard
-    if guard.hide or (found.missing and not guard.stand_in):
-        kind = Kind.EMPTY if found.is_dir else Kind.CLOSED
-    else:
-        kind = Kind.READ
     why = f"cannot be created: {guard.why}" if found.missing else guard.why
-    return Mount(kind, found.where, why, beneath=found.root if kind is Kind.READ else "")
+    if guard.hide or (found.missing and not guard.stand_in):
+        return _closed(found, why)
+    return Mount(Kind.READ, found.where, why, beneath=found.root)
+
+
+def _closed(found: Found, why: str) -> Mount:
+    if found.is_dir:
+        return Mount(Kind.EMPTY, found.where, why)
+    if found.guard.inside:
+        return Mount(Kind.TEXT, found.where, why, text=found.guard.inside)
+    return Mount(Kind.CLOSED, found.where, why)
 
 
 def _is_hidden(found: Found | None) -> bool:

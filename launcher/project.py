@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from launcher import gitconfig
 from launcher.mounts import PlanError, is_within
 from launcher.protect import GIT, GIT_COMMONDIR, GIT_FILE, GIT_PER_WORKTREE, NO_GIT, Guard
 
@@ -58,17 +59,27 @@ class Repository(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def repository(project: str) -> Repository:
+def repository(project: str, home: str = "") -> Repository:
     """The project's own repository, or the note that it has none."""
     path = f"{project}/.git"
     mode = _mode(path)
     if mode is not None and stat.S_ISLNK(mode):
         raise PlanError(f"{path!r} is a symbolic link: expected a directory, or a file that names one")
     if mode is not None and stat.S_ISREG(mode):
-        return _linked(project)
+        return _linked(project, home)
     if not os.path.exists(f"{path}/HEAD"):
         return Repository(((project, NO_GIT),), notes=_without_repository(project))
-    return Repository(tuple(_git_guards(project, project, path)))
+    return Repository(tuple(_git_guards(project, project, path, home)))
+
+
+def other_tree(tree: str, home: str) -> Iterator[tuple[str, Guard]]:
+    """The guards of another writable directory, if it is a repository or a git directory itself."""
+    mode = _mode(f"{tree}/.git")
+    if mode is not None and not stat.S_ISDIR(mode):
+        yield tree, GIT_FILE
+    for directory in (f"{tree}/.git", tree):
+        if os.path.isfile(f"{directory}/HEAD") and os.path.isdir(f"{directory}/objects"):
+            yield from _git_guards(tree, tree, directory, home)
 
 
 def nested(project: str, path: str) -> Iterator[tuple[str, Guard]]:
@@ -80,51 +91,48 @@ def nested(project: str, path: str) -> Iterator[tuple[str, Guard]]:
         yield from _below(project, f"{project}/{path}", GIT)
 
 
-def _linked(project: str) -> Repository:
+def _linked(project: str, home: str) -> Repository:
     """A worktree or a submodule: its `.git` is a file."""
     git_file = (project, GIT_FILE)
-    target = _read(f"{project}/.git").removeprefix("gitdir:").strip()
+    target = read_text(f"{project}/.git").removeprefix("gitdir:").strip()
     directory = os.path.realpath(os.path.join(project, target))
     if not target or not os.path.isfile(f"{directory}/HEAD"):
         return Repository((git_file,), notes=(f"'.git' names {target!r}, which is no git directory",))
     if is_within(directory, project):
-        return Repository((git_file, *_git_guards(project, project, directory)))
+        return Repository((git_file, *_git_guards(project, project, directory, home)))
     common = _common_directory(directory)
     if not _names_in_return(directory, common, project):
         return Repository((git_file,), notes=(f"'.git' names {directory!r}, which does not name this project",))
-    return Repository((git_file, *_git_guards(common, project, common)), elsewhere=(common,))
+    return Repository((git_file, *_git_guards(common, project, common, home)), elsewhere=(common,))
 
 
 def _common_directory(directory: str) -> str:
     """Where a worktree's repository is: two levels up, if its `commondir` says the same."""
-    said = _read(f"{directory}/commondir").strip()
+    said = read_text(f"{directory}/commondir").strip()
     common = os.path.realpath(os.path.join(directory, said)) if said else directory
     return common if common == os.path.dirname(os.path.dirname(directory)) else directory
 
 
 def _names_in_return(directory: str, common: str, project: str) -> bool:
     if common != directory:
-        named = os.path.join(directory, _read(f"{directory}/gitdir").strip())
+        named = os.path.join(directory, read_text(f"{directory}/gitdir").strip())
         return os.path.realpath(named) == f"{project}/.git"
-    worktrees = values(_read(f"{directory}/config"), "worktree")
+    worktrees = gitconfig.values(read_text(f"{directory}/config"), "worktree")
     return any(os.path.realpath(os.path.join(directory, path)) == project for path in worktrees)
 
 
-def _git_guards(root: str, project: str, directory: str) -> Iterator[tuple[str, Guard]]:
+def _git_guards(root: str, project: str, directory: str, home: str) -> Iterator[tuple[str, Guard]]:
     """Guards for a git directory in a writable root, its submodules and worktrees included."""
-    config = _read(f"{directory}/config")
-    per_worktree = (GIT_PER_WORKTREE,) if "true" in values(config, "worktreeconfig") else ()
+    config = read_text(f"{directory}/config")
+    per_worktree = (GIT_PER_WORKTREE,) if gitconfig.is_on(config, "worktreeconfig") else ()
     yield from _below(root, directory, (*GIT, *per_worktree))
     for module in _modules(f"{directory}/modules"):
         yield from _below(root, module, GIT)
     for worktree in _directories(f"{directory}/worktrees"):
         yield from _below(root, worktree, (GIT_COMMONDIR._replace(hold=False), *per_worktree))
-    named = [os.path.join(project, path) + "/" for path in values(config, "hookspath")]
-    named += [os.path.join(directory, path) for path in values(config, "path")]
-    for path in named:
-        if is_within(os.path.normpath(path), project):
-            relative = os.path.relpath(path, project) + path[len(path.rstrip("/")) :]
-            yield project, Guard(relative, "git's configuration names it")
+    for path in gitconfig.named(config, project, directory, home):
+        if gitconfig.inside(path, project):
+            yield project, Guard(path[len(project) + 1 :], "git's configuration names it")
 
 
 def _below(root: str, directory: str, guards: Iterable[Guard]) -> Iterator[tuple[str, Guard]]:
@@ -144,12 +152,6 @@ def _modules(directory: str) -> list[str]:
         elif path.count("/") - directory.count("/") < _DEEPEST_NAME:
             waiting += _directories(path)
     return found
-
-
-def values(config: str, key: str) -> list[str]:
-    """Every value of a key, in whatever section: enough to know what git might be told."""
-    pairs = (line.partition("=") for line in config.splitlines())
-    return [value.strip().strip('"') for name, _, value in pairs if name.strip().lower() == key]
 
 
 def _without_repository(project: str) -> tuple[str, ...]:
@@ -176,7 +178,7 @@ def _mode(path: str) -> int | None:
         return None
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str:
     """The text of a regular file, or nothing; nor what no path can have in it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -36,6 +36,7 @@ class Guard(NamedTuple):
     path: str  # below the directory that it is for; a trailing slash: a directory
     why: str
     stand_in: str = ""  # what a placeholder says, where one without content would break the reader
+    inside: str = ""  # what is read inside, where something that cannot be opened would break the reader
     hold: bool = True  # also where it is missing
     hide: bool = False  # not even to be read
 
@@ -61,21 +62,26 @@ class Found(NamedTuple):
         return [f"{self.root}/{'/'.join(parents[:count])}" for count in range(self.loose + 1, len(parents) + 1)]
 
 
-# In the project. Not here: .gitmodules and .gitattributes, which only name what git's own configuration
-# must allow; package.json, Makefiles and tests, which run when someone runs them.
+# In the project. Where there are more matches than mounts to spare the first rows come first, so the pattern
+# that others' files match most is the last. Not here: .gitmodules and .gitattributes, which only name what
+# git's own configuration must allow; package.json, Makefiles and tests, which run when someone runs them.
 PROJECT = (
     Guard(".env", "settings and secrets of the application"),
     Guard(".env.*", "settings and secrets of the application"),
     Guard("*.key", "private keys"),
-    Guard("*.pem", "keys and certificates"),
     Guard(".envrc", "direnv runs it on entering the directory"),
     Guard(".vscode/", "editors run its tasks and the programs it names"),
     Guard(".idea/", "editors run its tasks and the programs it names"),
     Guard(".mcp.json", "agents start the servers it names"),
-    Guard(".claude/settings.json", "what the agent may do, and hooks it runs"),
-    Guard(".claude/settings.local.json", "what the agent may do, and hooks it runs"),
+    Guard(".claude/settings.json", "what the agent may do, and hooks it runs", inside="{}\n"),
+    Guard(".claude/settings.local.json", "what the agent may do, and hooks it runs", inside="{}\n"),
+    Guard(".claude/hooks/", "programs that the agent runs"),
+    Guard(".claude/agents/", "instructions to agents outside, and what they may run"),
+    Guard(".claude/commands/", "instructions to agents outside, and what they may run"),
+    Guard(".claude/skills/", "instructions to agents outside, and what they may run"),
     Guard(".husky/", "git runs these on commit"),
     Guard(".pre-commit-config.y*ml", "git runs what it names on commit"),
+    Guard("*.pem", "keys and certificates"),
 )
 
 # In every git directory. `commondir` moves all of git's configuration elsewhere by merely existing; a
@@ -90,17 +96,20 @@ GIT_PER_WORKTREE = Guard("config.worktree", "names programs that git runs")
 GIT_FILE = Guard(".git", "says where the git directory is")
 NO_GIT = Guard(".git/", "a repository made inside would have hooks of its own; `git init` first")
 
-# In ~/.claude, which is writable: an agent outside of the sandbox reads it too. What is there of code is
-# kept; only settings can bring code in. Settings that are no plain file stop the agent with a question.
+# In ~/.claude, which is writable: an agent outside of the sandbox reads it too, and what it finds there of
+# instructions may name programs to run. Settings that are no plain file stop the agent with a question.
 CLAUDE = (
     Guard("settings.json", "what the agent may do, and hooks it runs", stand_in="{}\n"),
     Guard("settings.local.json", "what the agent may do, and hooks it runs"),
-    Guard("hooks", "programs that the agent runs", hold=False),
-    Guard("plugins", "programs that the agent runs", hold=False),
+    Guard("CLAUDE.md", "instructions to agents outside", stand_in="\n"),
+    Guard("hooks/", "programs that the agent runs"),
+    Guard("plugins/", "programs that the agent runs"),
     Guard("local", "the agent itself, where it is installed here", hold=False),
-    Guard("agents", "instructions to agents outside", hold=False),
-    Guard("commands", "instructions to agents outside", hold=False),
-    Guard("skills", "instructions to agents outside", hold=False),
+    Guard("statusline.sh", "settings may name it, for the agent to run", hold=False),
+    Guard("statusline-command.sh", "settings may name it, for the agent to run", hold=False),
+    Guard("agents/", "instructions to agents outside, and what they may run"),
+    Guard("commands/", "instructions to agents outside, and what they may run"),
+    Guard("skills/", "instructions to agents outside, and what they may run"),
 )
 
 

@@ -16,7 +16,7 @@ from launcher.mounts import PlanError
 from launcher.protect import Found, Guard, is_placeholder
 
 MOST_ENTRIES = 4000  # looked at for matches; then the plan says that it stopped
-DEEPEST = 8
+DEEPEST = 24
 PASSED_OVER = frozenset(
     {".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox", ".mypy_cache", ".ruff_cache"}
     | {"target", ".gradle", ".terraform", ".next", ".cache"}
@@ -83,12 +83,14 @@ class Search(NamedTuple):
     found: tuple[Found, ...]
     repositories: tuple[str, ...]  # below the project: paths of other .git entries
     complete: bool
+    sockets: tuple[str, ...] = ()  # other than placeholders
 
 
 def search(root: str, patterns: Patterns) -> Search:
     """Walk the project, the upper levels first, and never through a link."""
     found: list[Found] = []
     repositories: list[str] = []
+    sockets: list[str] = []
     level, looked = [""], 0
     for _ in range(DEEPEST):
         below: list[str] = []
@@ -101,10 +103,20 @@ def search(root: str, patterns: Patterns) -> Search:
                 repositories.append(path)
             elif entry.is_dir(follow_symlinks=False) and entry.name not in PASSED_OVER:
                 below.append(f"{path}/")
+            if _is_socket(entry):
+                sockets.append(path)
             if looked >= MOST_ENTRIES:
-                return Search(tuple(found), tuple(repositories), complete=False)
+                return Search(tuple(found), tuple(repositories), False, tuple(sockets))
         level = below
-    return Search(tuple(found), tuple(repositories), complete=not level)
+    return Search(tuple(found), tuple(repositories), not level, tuple(sockets))
+
+
+def _is_socket(entry: os.DirEntry[str]) -> bool:
+    """Asked of every file: the directory tells what most of them are."""
+    if entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False) or entry.is_symlink():
+        return False
+    mode = _mode(entry.path) or 0
+    return stat.S_ISSOCK(mode) and not is_placeholder(mode)
 
 
 def _entries(root: str, level: list[str]) -> Iterator[tuple[os.DirEntry[str], str]]:

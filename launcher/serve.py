@@ -19,6 +19,7 @@ from egress.problems import PolicyError
 from egress.refusals import Reason
 from egress.sessions import Door
 from egress.synthetic import SyntheticNames
+from launcher.aftermath import new_repositories
 from launcher.mounts import PlanError
 from launcher.netns.captured import Rejects, original_destination
 from launcher.netns.model import Listener, Role
@@ -133,7 +134,7 @@ class _Serving:
 
     def _report_start(self) -> None:
         missing = self._room.handover.missing if self._room.handover else ()
-        for line in (*missing, *self._warnings):
+        for line in (*missing, *self._warnings, *self._session.plan.warnings):
             self._say(f"warning: {line}")
         if self._session.options.verbose:
             for note in self._session.plan.notes:
@@ -147,6 +148,10 @@ class _Serving:
         if watch.could_not_run:
             self._say(f"error: {options.command[0]!r} cannot be executed")
             self._say("hint: see what bwrap says above; for a script, whether the program in its first line is there")
+        for path in new_repositories(self._session.plan.repositories, self._session.plan.project):
+            self._say(
+                f"warning: a repository was made in {path}: git on the host would run what its configuration names"
+            )
         if (audit.tally.blocked and not options.quiet) or options.verbose:
             where = f" --audit {options.audit}" if options.audit else ""
             self._say(f"{audit.tally} (egress audit --session {audit.session}{where})")

@@ -3,10 +3,12 @@
 A read-only mount does not stop connect(2): whoever can name a socket's file and has permission may talk
 to its owner, and behind docker.sock, an ssh-agent or D-Bus is the whole host. Most are in /run, /tmp and
 the home directory, which are hidden. Any other that is bound now is listed in /proc/net/unix by its path,
-and its file is closed. Abstract names belong to the network namespace and need nothing.
+and its file is closed. Abstract names belong to the network namespace and need nothing. In the project
+the table is not believed: a server that was started there may have bound a relative path, which tells
+nothing, so every socket that the search of the project meets is closed.
 
-Not seen: a socket that the host binds later, below a directory that is visible; one that was bound with a
-relative path; one that belongs to another network namespace of the host.
+Not seen: a socket that the host binds later, below a directory that is visible; outside of the project,
+one that was bound with a relative path, or that belongs to another network namespace of the host.
 """
 
 from __future__ import annotations

@@ -13,19 +13,22 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from launcher import sockets
+from launcher import gitconfig, sockets
 from launcher.asked import absolute, asked
 from launcher.etc import texts
 from launcher.mounts import HOMES, PROC, SCRATCH, SECRETS, Kind, PlanError, Row, is_within
 from launcher.plan import HOSTNAME, Facts, Grant, Hidden, Request
-from launcher.project import nested, project_directory, repository
+from launcher.project import nested, other_tree, project_directory, read_text, repository
 from launcher.protect import CLAUDE, PROJECT, Found, Guard
-from launcher.search import Patterns, is_pattern, locate, search
+from launcher.search import Patterns, Search, is_pattern, locate, search
 from launcher.tools import Needs, Places, needs, trace, which
 
-MOST_NESTED = 8  # repositories below the project whose hooks are looked after
-MOST_MATCHES = 32  # each costs a bind
+MOST_NESTED = 16  # repositories below the project whose hooks are looked after
+MOST_MATCHES = 128  # each costs a bind
+MOST_SOCKETS = 64  # in the project
 _CODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Of a checkout also what its scripts run and what they read: it may be the project itself.
+_OWN_CODE = ("egress/", "launcher/", "policies/", "scripts/", ".venv/", "pyproject.toml")
 Guards = Iterable[tuple[str, Guard]]  # with the directory that each is for
 
 # What of the home directory is there without being asked for, if it exists. A missing ~/.claude.json can
@@ -51,7 +54,7 @@ class Person(NamedTuple):
 def survey(request: Request, environ: Mapping[str, str]) -> Facts:
     person = _person(environ)
     project = project_directory(request.project, person.real_home)
-    repo = repository(project)
+    repo = repository(project, person.real_home)
     wishes = asked(request, project, person.real_home)
     grants = (
         *(Grant(Kind.WRITE, path, "the project's git directory") for path in repo.elsewhere),
@@ -59,8 +62,17 @@ def survey(request: Request, environ: Mapping[str, str]) -> Facts:
         *wishes.grants,
     )
     writable = (project, *(grant.path for grant in grants if grant.kind is Kind.WRITE))
-    guards = (*repo.guards, *wishes.guards, *_fixed_guards(request, person, environ, writable))
-    found, complaints = _protected(project, guards, _rows(request), wishes.lifted)
+    trees = [path for path in writable[1:] if path not in repo.elsewhere]
+    guards = (
+        *repo.guards,
+        *(guard for tree in trees for guard in other_tree(tree, person.real_home)),
+        *wishes.guards,
+        *_shared_git_guards(person, environ, [project, *trees], writable),
+        *_fixed_guards(request, person, environ, writable),
+    )
+    rows = _rows(request)
+    matched = search(project, Patterns(rows))
+    found = _protected(project, guards, rows, wishes.lifted, matched)
     scratch, hidden = tuple(_scratch(person.real_home)), tuple(_hidden())
     places = _places(person.real_home, scratch, writable, grants)
     program, needed = _tools(request, environ, places, project)
@@ -78,10 +90,12 @@ def survey(request: Request, environ: Mapping[str, str]) -> Facts:
         guards=found,
         binds=needed.binds,
         links=(*needed.links, *wishes.links, *trace(person.home).links),
-        sockets=_sockets(places._replace(readable=(*places.readable, *needed.binds))),
+        sockets=_sockets(places._replace(readable=(*places.readable, *needed.binds)), project, matched),
         granted_sockets=wishes.sockets,
         texts=tuple(texts(request.nameserver, HOSTNAME, person.name, person.home)),
-        notes=(*repo.notes, *wishes.notes, *complaints, *_notes(person, program, writable)),
+        notes=(*repo.notes, *wishes.notes, *_notes(person, program, writable)),
+        warnings=tuple(_warnings(matched)),
+        repositories=matched.repositories,
     )
 
 
@@ -151,14 +165,15 @@ def _tools(request: Request, environ: Mapping[str, str], places: Places, project
     return program, needs(program, path, places)
 
 
-def _sockets(places: Places) -> tuple[str, ...]:
+def _sockets(places: Places, project: str, matched: Search) -> tuple[str, ...]:
+    met = [f"{project}/{path}" for path in matched.sockets[:MOST_SOCKETS]]
     with open(sockets.TABLE, errors="surrogateescape") as table:
-        return sockets.present(path for path in sockets.paths(table.read()) if not places.hides(path))
+        return sockets.present([*met, *(path for path in sockets.paths(table.read()) if not places.hides(path))])
 
 
 def _rows(request: Request) -> list[Guard]:
     rows = [Guard(path, "the persona protects it") for path in request.filesystem.protect if path[:1] not in "~/"]
-    return [*PROJECT, *rows]
+    return [*rows, *PROJECT]
 
 
 def _fixed_guards(
@@ -175,8 +190,9 @@ def _fixed_guards(
         yield _placed(f"{base}/egress/", "the gate's own files", writable, hide=True)
     for own in request.own:
         yield _placed(absolute(own.path, request.directory or "/", home), own.why, writable, hide=own.hide)
-    for package in ("egress", "launcher"):
-        yield _placed(f"{_CODE}/{package}/", "the launcher's own code", writable)
+    for path in (*(f"{_CODE}/{name}" for name in _OWN_CODE), f"{sys.prefix}/"):
+        if os.path.lexists(path):
+            yield _placed(path, "the launcher's own code, set-up and policy", writable)
     for path in request.filesystem.protect:
         if path[:1] in "~/":
             yield _placed(absolute(path, "/", home), "the persona protects it", writable)
@@ -193,25 +209,46 @@ def _placed(path: str, why: str, writable: Iterable[str], hide: bool = False) ->
     return "", Guard(os.path.realpath(path)[1:] + slash, why, hold=False, hide=hide)
 
 
+def _shared_git_guards(
+    person: Person, environ: Mapping[str, str], trees: Iterable[str], writable: Iterable[str]
+) -> Iterator[tuple[str, Guard]]:
+    """What the user's own configuration of git names, for every repository: where that can be written."""
+    base = environ.get("XDG_CONFIG_HOME") or f"{person.real_home}/.config"
+    for path in (f"{person.real_home}/.gitconfig", f"{base}/git/config"):
+        config = read_text(trace(path).path)
+        named = [it for tree in trees for it in gitconfig.named(config, tree, os.path.dirname(path), person.real_home)]
+        for it in dict.fromkeys(named):
+            if any(gitconfig.inside(it, top) for top in writable):
+                yield _placed(it, "git's configuration names it", writable)
+
+
 def _protected(
-    project: str, guards: Guards, rows: list[Guard], lifted: frozenset[str]
-) -> tuple[tuple[Found, ...], list[str]]:
-    matched = search(project, Patterns(rows))
+    project: str, guards: Guards, rows: list[Guard], lifted: frozenset[str], matched: Search
+) -> tuple[Found, ...]:
     exact = [(project, row) for row in rows if not is_pattern(row.path)]
     wanted = [(root, guard) for root, guard in (*guards, *exact) if f"{root}/{guard.path.rstrip('/')}" not in lifted]
     found = [locate(root, guard) for root, guard in wanted]
     for path in matched.repositories[:MOST_NESTED]:
         found += [_loosened(locate(root, guard), path.count("/")) for root, guard in nested(project, path)]
-    complaints = []
-    if not matched.complete:
-        complaints.append("the project is large: files deep in it that match a pattern may be writable")
-    if len(matched.found) > MOST_MATCHES:
-        complaints.append(f"{len(matched.found) - MOST_MATCHES} more files match a pattern, and are writable")
-    return (*(it for it in found if it is not None), *matched.found[:MOST_MATCHES]), complaints
+    order = {row.path: place for place, row in enumerate(rows)}
+    first = sorted(matched.found, key=lambda it: order[it.guard.path])[:MOST_MATCHES]
+    return (*(it for it in found if it is not None), *first)
 
 
 def _loosened(found: Found | None, parents: int) -> Found | None:
     return found and found._replace(loose=parents)
+
+
+def _warnings(matched: Search) -> Iterator[str]:
+    """An earlier run may have made so many files that others are not looked after: never without a word."""
+    if not matched.complete:
+        yield "the project is large: files deep in it that match a protected name may be writable"
+    if (more := len(matched.found) - MOST_MATCHES) > 0:
+        yield f"{more} more files match a protected name, and are writable"
+    if (more := len(matched.repositories) - MOST_NESTED) > 0:
+        yield f"{more} more repositories lie in the project, and their hooks are writable"
+    if (more := len(matched.sockets) - MOST_SOCKETS) > 0:
+        yield f"{more} more sockets lie in the project, and can be connected to"
 
 
 def _notes(person: Person, program: str | None, writable: Iterable[str]) -> Iterator[str]:

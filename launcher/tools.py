@@ -120,7 +120,7 @@ class _Finder:
 
     def program(self, path: str, trusted: bool = True, depth: int = 0) -> None:
         """The command, or an interpreter that it names."""
-        trusted = trusted and not _is_in(path, self._places.writable)
+        trusted = trusted and not any(_is_in(it, self._places.writable) for it in (path, trace(path).path))
         self._target(path, trusted)
         words = _first_line(path)
         if not words or depth >= _MOST_INTERPRETERS:
@@ -128,7 +128,7 @@ class _Finder:
         if os.path.basename(words[0]) != "env":
             self.program(words[0], trusted, depth + 1)
         elif found := which(words[-1], self._path, "/"):
-            self.program(found, depth=depth + 1)
+            self.program(found, trusted or "/" not in words[-1], depth + 1)
 
     def _target(self, path: str, trusted: bool) -> None:
         """A program, by whatever name: what must be visible for it to run."""

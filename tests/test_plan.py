@@ -186,6 +186,7 @@ def test_parents_that_are_loose_are_not() -> None:
         (guarded(".env", missing=True), Kind.CLOSED, Placeholder(PROJECT, ".env")),
         (guarded(".idea", missing=True, is_dir=True), Kind.EMPTY, Placeholder(PROJECT, ".idea", is_dir=True)),
         (guarded("c", missing=True, stand_in=".\n"), Kind.READ, Placeholder(PROJECT, "c", text=".\n")),
+        (guarded("s", missing=True, inside="{}\n"), Kind.TEXT, Placeholder(PROJECT, "s")),
     ],
 )
 def test_what_is_missing_gets_a_placeholder(found: Found, kind: Kind, placeholder: Placeholder) -> None:

@@ -424,3 +424,17 @@ def test_a_user_is_known_by_number() -> None:
     passwd = "root:x:0:0::/root:/bin/sh\nme:x:1000:1000::/home/me:/bin/sh\nbroken\n"
     assert etc.has_user(passwd, 1000)
     assert not etc.has_user(passwd, 100)
+
+
+def test_a_launcher_in_the_project_is_kept_from_it_with_its_policy_and_scripts(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = home / "work"
+    for name in ("egress", "launcher", "policies", "scripts", ".venv"):
+        (project / name).mkdir(parents=True)
+    (project / "pyproject.toml").write_text("")
+    monkeypatch.setattr(survey, "_CODE", str(project))
+    found = made(home, project=str(project))
+    for name in ("egress/x", "launcher/x", "policies/x.yaml", "scripts/egress", ".venv/bin/python", "pyproject.toml"):
+        assert kind(found, project / name) is Kind.READ
+    assert kind(found, project / "free") is Kind.WRITE

@@ -7,12 +7,20 @@ spoke, and the command that explains more.
 from __future__ import annotations
 
 import json
+import struct
 
 from egress.refusals import TABLE, Reason, Refused
 from egress.wire.http1 import Field, Fields, Request, values, write_head
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _SHOWN = 300  # of what a client wrote; a well-formed target is shorter
+
+# RFC 4253: versions come first (section 4.2); then packets, in the clear until keys are agreed (section 6).
+# A disconnect may come at any time (section 11.1), and its words are shown.
+SSH_START = b"SSH-"
+_SSH_VERSION = b"SSH-2.0-egress\r\n"
+_SSH_DISCONNECT, _NOT_ALLOWED = 1, 1
+_SSH_BLOCK, _LEAST_PADDING = 8, 4
 _ALLOWABLE = frozenset({Reason.NOT_LISTED, Reason.PORT_NOT_LISTED, Reason.ADDRESS_LITERAL})
 
 
@@ -53,6 +61,14 @@ def http(refused: Refused, asked: str, persona: str, request: Request | None, *,
         fields.append(Field("Proxy-Authenticate", 'Basic realm="egress"'))
     head = write_head(f"HTTP/1.1 {TABLE[refused.reason].http} {_phrase(refused.reason)}", fields)
     return head if request is not None and request.method == "HEAD" else head + raw
+
+
+def ssh(refused: Refused, asked: str, persona: str) -> bytes:
+    """A server's version, and that it parts at once; most clients show the words to their user."""
+    words = _text(facts(refused, asked, persona)).strip().encode()
+    payload = struct.pack("!BII", _SSH_DISCONNECT, _NOT_ALLOWED, len(words)) + words + struct.pack("!I", 0)
+    padding = _LEAST_PADDING + -(5 + len(payload) + _LEAST_PADDING) % _SSH_BLOCK
+    return _SSH_VERSION + struct.pack("!IB", 1 + len(payload) + padding, padding) + payload + bytes(padding)
 
 
 def _wants_json(fields: Fields) -> bool:

@@ -17,7 +17,6 @@ Until the joiner is closed the helper stays, makes sockets on request (see `conn
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -26,7 +25,7 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn
 
 from launcher.netns.connector import Connector, receive
-from launcher.netns.leash import Leash
+from launcher.netns.leash import Leash, end_untold
 from launcher.netns.model import DONE, ELSE, HandoverError, Listener, Role, Wanted, objection, parse_info
 from launcher.netns.namespace import network_of
 
@@ -93,9 +92,11 @@ class Joiner:
 
     def end(self) -> None:
         """Kill the sandbox, if there is one: it can outlive a bwrap that was killed while it held it."""
-        with contextlib.suppress(HandoverError):  # there never was a sandbox
+        try:
             if not self._leash:
                 self._hold()
+        except HandoverError:  # there never was one, or nobody told of it
+            end_untold(self._release)
         if self._leash:
             self._leash.end()
 

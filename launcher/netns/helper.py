@@ -21,9 +21,11 @@ from launcher.netns.connector import serve
 from launcher.netns.furnish import Furnished, furnish
 from launcher.netns.handover import look
 from launcher.netns.joining import join
-from launcher.netns.leash import Leash
+from launcher.netns.leash import Leash, end_untold, is_orphan
 from launcher.netns.model import DONE, ELSE, FAILED, HandoverError, Sandbox, Wanted, parse_info
 from launcher.netns.proof import doubts
+
+_NOW_AND_THEN = 0.1
 
 
 def run(channel: socket.socket, told: socket.socket, release: int, wanted: Wanted | None) -> None:
@@ -31,11 +33,12 @@ def run(channel: socket.socket, told: socket.socket, release: int, wanted: Wante
     try:
         sandbox = parse_info(look(told))
     except HandoverError as error:
+        end_untold(release)
         _fail(channel, error)
         return
     leash = Leash(sandbox.pid)
     try:
-        _mind(channel, leash)
+        _mind(channel, sandbox, leash)
         if wanted:
             _hand_over(channel, *_prepare(sandbox, wanted))
             serve(channel)
@@ -48,20 +51,22 @@ def run(channel: socket.socket, told: socket.socket, release: int, wanted: Wante
         leash.end()
 
 
-def _mind(channel: socket.socket, leash: Leash) -> None:
-    """The launcher's end ends whatever we wait for: bwrap, dying with it, may leave a sandbox that never goes on.
+def _mind(channel: socket.socket, sandbox: Sandbox, leash: Leash) -> None:
+    """The end of the launcher, or of bwrap before it lets the sandbox go on, ends whatever we wait for.
 
     It is done on the spot: an exception could come in the middle of another's end, and be the end of that.
     """
-    hangup = select.poll()
+    launcher, hangup = os.getppid(), select.poll()
     hangup.register(channel, select.POLLHUP)
 
     def look_up(_: int, __: FrameType | None) -> None:
-        if hangup.poll(0):
+        if hangup.poll(0) or is_orphan(sandbox.pid, launcher):
             leash.end()
             os._exit(0)
 
     signal.signal(signal.SIGIO, look_up)
+    signal.signal(signal.SIGALRM, look_up)
+    signal.setitimer(signal.ITIMER_REAL, _NOW_AND_THEN, _NOW_AND_THEN)
     fcntl.fcntl(channel, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(channel, fcntl.F_SETFL, fcntl.fcntl(channel, fcntl.F_GETFL) | os.O_ASYNC)
     look_up(signal.SIGIO, None)  # it may have been before
@@ -105,6 +110,7 @@ def _hand_over(channel: socket.socket, network: int, furnished: Furnished) -> No
     full = "full" if furnished.table else "partial"
     descriptors = [listener.sock.fileno() for listener in furnished.listeners]
     _say(channel, DONE, str(network), full, roles, *furnished.missing, descriptors=descriptors)
+    signal.setitimer(signal.ITIMER_REAL, 0)  # from here on it is the launcher that sees bwrap's end
     for listener in furnished.listeners:
         listener.sock.close()
 

@@ -78,6 +78,8 @@ FILES = [
     Probe("write in /sys", "open('/sys/x', 'w')", "EACCES EROFS", control=""),
     Probe("set a kernel variable", "open('/proc/sys/kernel/core_pattern', 'w')", "EROFS EACCES", control=""),
     Probe("read kernel memory", "open('/proc/kcore', 'rb').read(1)", "EACCES ENOENT EPERM", control=""),
+    Probe("count the host's pages", "open('/proc/kpagecount', 'rb').read(8)", "EACCES ENOENT EPERM", control=""),
+    Probe("read the kernel's symbols", "open('/proc/kallsyms').read(1)", "EACCES ENOENT", control=""),
     Probe("pull the kernel's trigger", "open('/proc/sysrq-trigger', 'w')", "EACCES ENOENT EPERM EROFS", control=""),
     Probe("read the log of the kernel", "open('/dev/kmsg').read(1)", "ENOENT", control=""),
     Probe("write the git configuration of the user", "open(f'{H}/.gitconfig', 'a')", "EROFS"),
@@ -137,7 +139,7 @@ PROTECTED = [
         "EBUSY",
         control="",
     ),
-    Probe("create settings of the agent", "open(f'{P}/.claude/settings.local.json', 'w')", "EACCES"),
+    Probe("create settings of the agent", "open(f'{P}/.claude/settings.local.json', 'w')", "EROFS"),
     Probe("move the directory of the agent's settings", "os.rename(f'{P}/.claude', f'{P}/c')", "EBUSY", control=""),
     Probe("write settings of the user's agent", "open(f'{H}/.claude/settings.json', 'a')", "EROFS"),
     Probe("create a git hook", "open(f'{P}/.git/hooks/pre-commit', 'w')", "EROFS"),
@@ -459,6 +461,7 @@ class Listener:
 def outcomes(person: Person) -> Iterator[dict[str, dict[str, str]]]:
     """What became of each probe: inside, and outside."""
     mark = f"walls-{os.getpid()}-{person.uid}"
+    shadow = os.stat("/etc/shadow").st_ino
     project, control = person.home / "project", person.home / "control"
     outside = person.outside
     furnish(person.home)
@@ -520,7 +523,8 @@ def outcomes(person: Person) -> Iterator[dict[str, dict[str, str]]]:
         said = person.run(person.command(**fields), given, pass_fds=[leak])
         given = json.dumps({"probes": beside, "names": names | {"P": str(control)}})
         said_beside = person.run([PYTHON, "-c", RUNNER], given, pass_fds=[leak])
-        yield {"inside": _parsed(said), "beside": _parsed(said_beside)}
+        replaced = {"read password hashes": "yes"} if os.stat("/etc/shadow").st_ino != shadow else {}
+        yield {"inside": _parsed(said), "beside": _parsed(said_beside), "replaced": replaced}
     finally:
         os.close(leak)
         listener.close()
@@ -537,6 +541,8 @@ def _parsed(said: str) -> dict[str, str]:
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 def test_the_walls_hold(outcomes: dict[str, dict[str, str]], probe: Probe) -> None:
     outcome = outcomes["inside"][probe.name]
+    if probe.name in outcomes["replaced"]:
+        pytest.skip("another program replaced the file on the host meanwhile, and its mask went with it")
     assert outcome == probe.expected or outcome in probe.expected.split()
     if probe.name in outcomes["beside"]:
         beside = outcomes["beside"][probe.name]
