@@ -98,6 +98,7 @@ class Room:
             with suppress(ProcessLookupError, ChildProcessError):
                 os.kill(self.child.pid, signal.SIGKILL)
                 os.waitpid(self.child.pid, 0)
+        self.joiner.end()
         self.joiner.close()
         if self.confined is not None:
             self.confined.release()

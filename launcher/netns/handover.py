@@ -43,7 +43,7 @@ class Handover(NamedTuple):
 class Joiner:
     """The helper process, and the two pipes by which bwrap tells of its sandbox and is held."""
 
-    __slots__ = ("_channel", "_leash", "_pid", "_release", "_told", "_wanted", "block", "info", "sandbox")
+    __slots__ = ("_channel", "_leash", "_pid", "_release", "_released", "_told", "_wanted", "block", "info", "sandbox")
 
     def __init__(self, wanted: Wanted | None) -> None:
         """With nothing wanted the sandbox is held and guarded, and its network not joined."""
@@ -56,6 +56,7 @@ class Joiner:
         self.info = info.detach()
         self.block, self._release = os.pipe()
         self._leash: Leash | None = None
+        self._released = False
         self.sandbox = 0  # its first process, from `join` on
         self._pid = os.fork()
         if self._pid == 0:
@@ -89,9 +90,12 @@ class Joiner:
     def release(self) -> None:
         """Let the command run."""
         os.write(self._release, b"x")
+        self._released = True
 
     def end(self) -> None:
         """Kill the sandbox, if there is one: it can outlive a bwrap that was killed while it held it."""
+        if not self._pid:  # it was closed
+            return
         try:
             if not self._leash:
                 self._hold()
@@ -101,14 +105,15 @@ class Joiner:
             self._leash.end()
 
     def close(self) -> None:
-        """End the helper and the sandbox."""
+        """End the helper, and the sandbox if it was never released."""
         if not self._pid:
             return
         os.kill(self._pid, signal.SIGKILL)  # before its channel ends, which it would take for our death
         os.waitpid(self._pid, 0)
-        self._pid = 0
         self._close_pipes()
-        self.end()
+        if not self._released:
+            self.end()
+        self._pid = 0
         self._channel.close()
         self._told.close()
         os.close(self._release)

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import gc
 import os
-import select
 import signal
 import socket
 from collections.abc import Iterator
@@ -36,6 +35,7 @@ def run(channel: socket.socket, told: socket.socket, release: int, wanted: Wante
         end_untold(release)
         _fail(channel, error)
         return
+    told.close()
     leash = Leash(sandbox.pid)
     try:
         _mind(channel, sandbox, leash)
@@ -52,24 +52,29 @@ def run(channel: socket.socket, told: socket.socket, release: int, wanted: Wante
 
 
 def _mind(channel: socket.socket, sandbox: Sandbox, leash: Leash) -> None:
-    """The end of the launcher, or of bwrap before it lets the sandbox go on, ends whatever we wait for.
+    """The end of the launcher, or of bwrap before it has set up its part, ends whatever we wait for.
 
     It is done on the spot: an exception could come in the middle of another's end, and be the end of that.
     """
-    launcher, hangup = os.getppid(), select.poll()
-    hangup.register(channel, select.POLLHUP)
+    launcher = os.getppid()
 
-    def look_up(_: int, __: FrameType | None) -> None:
-        if hangup.poll(0) or is_orphan(sandbox.pid, launcher):
+    def look_up(number: int, _: FrameType | None) -> None:
+        if _has_ended(channel) or (number == signal.SIGALRM and is_orphan(sandbox.pid, launcher)):
             leash.end()
             os._exit(0)
 
     signal.signal(signal.SIGIO, look_up)
     signal.signal(signal.SIGALRM, look_up)
-    signal.setitimer(signal.ITIMER_REAL, _NOW_AND_THEN, _NOW_AND_THEN)
     fcntl.fcntl(channel, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(channel, fcntl.F_SETFL, fcntl.fcntl(channel, fcntl.F_GETFL) | os.O_ASYNC)
     look_up(signal.SIGIO, None)  # it may have been before
+
+
+def _has_ended(channel: socket.socket) -> bool:
+    try:
+        return not channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
 
 
 def _be_alone(*descriptors: int) -> None:
@@ -89,7 +94,9 @@ def _prepare(sandbox: Sandbox, wanted: Wanted) -> tuple[int, Furnished]:
     with _while("joining the sandbox's network"):
         network = join(sandbox)
     with _while("setting up the sandbox's network"):
+        signal.setitimer(signal.ITIMER_REAL, _NOW_AND_THEN, _NOW_AND_THEN)
         furnished = furnish(wanted)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     with _while("reading the sandbox's network back"):
         reasons = "; ".join(doubts(furnished, network))
     if reasons:
@@ -110,7 +117,6 @@ def _hand_over(channel: socket.socket, network: int, furnished: Furnished) -> No
     full = "full" if furnished.table else "partial"
     descriptors = [listener.sock.fileno() for listener in furnished.listeners]
     _say(channel, DONE, str(network), full, roles, *furnished.missing, descriptors=descriptors)
-    signal.setitimer(signal.ITIMER_REAL, 0)  # from here on it is the launcher that sees bwrap's end
     for listener in furnished.listeners:
         listener.sock.close()
 
