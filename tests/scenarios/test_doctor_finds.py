@@ -200,7 +200,8 @@ def test_user_namespaces_that_are_switched_off(patient: Patient) -> None:
 @needs_root
 def test_a_container_whose_proc_is_masked(patient: Patient) -> None:
     told = patient.ask(f"{IN_OWN_MOUNTS} 'mount -t tmpfs none /proc/tty; \"$@\"' sh")
-    assert (told.status, told.ailing) == (1, {"sandbox", "network"})
+    assert told.status == 1
+    assert {"sandbox"} <= told.ailing <= {"sandbox", "network"}  # the hand-over may be done before bwrap gives up
     assert "parts of /proc are hidden" in told["sandbox"]["what"]
 
 
