@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections import Counter
 from contextlib import suppress
@@ -34,6 +35,8 @@ _SOON = 0.05
 
 
 def serve(session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> int:
+    gc.freeze()
+    gc.enable()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_Serving(session, room, terminal, warnings).run())
 
