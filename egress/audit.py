@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from egress.model import Decision, Verdict, Via
 from egress.refusals import Reason, Refused
@@ -47,6 +48,9 @@ class DecisionRecord(Record, frozen=True, kw_only=True):
     verdict: Verdict
     reason: Reason
     rule: str | None
+    would_deny: Reason | UnsetType = UNSET
+    method: str | UnsetType = UNSET  # of a request that was looked into
+    path: str | UnsetType = UNSET
 
 
 class FloodRecord(DecisionRecord, frozen=True, kw_only=True):
@@ -62,6 +66,7 @@ class EndRecord(Record, frozen=True, kw_only=True):
     down: int
     ms: int
     outcome: str
+    status: int | UnsetType = UNSET  # of the answer to a request that was looked into
 
 
 class PolicyRecord(Record, frozen=True, kw_only=True):
@@ -93,17 +98,34 @@ class Audit:
         self._lost = 0
         self._ids = 0
         self.tally = Tally()
+        self._readers: list[Callable[[Record], None]] = []
+
+    def subscribe(self, reader: Callable[[Record], None]) -> Callable[[], None]:
+        """Show every record from now on to `reader`, once it is written or kept; call the result to end that."""
+        self._readers.append(reader)
+        return lambda: self._readers.remove(reader)
 
     def next_id(self) -> int:
         self._ids += 1
         return self._ids
 
-    def decision(self, number: int, persona: str, via: Via, host: str, port: int | None, decision: Decision) -> None:
+    def decision(
+        self,
+        number: int,
+        persona: str,
+        via: Via,
+        host: str,
+        port: int | None,
+        decision: Decision,
+        request: tuple[str, str] | None = None,
+    ) -> None:
         """Write a verdict down. An allow is on its way to the disk when this returns, or refused."""
         rule = None if decision.rule is None else str(decision.rule)
+        method, path = request or (UNSET, UNSET)
         record = DecisionRecord(
             ts=timestamp(), session=self.session, persona=persona, id=number,
             via=via, host=host, port=port, verdict=decision.verdict, reason=decision.reason, rule=rule,
+            would_deny=decision.would_deny or UNSET, method=method, path=path,
         )  # fmt: skip
         if decision.verdict is Verdict.ALLOW:
             self._must_write(record)
@@ -121,7 +143,17 @@ class Audit:
         )  # fmt: skip
         self._write_or_keep(record)
 
-    def end(self, number: int, persona: str, ip: str | None, up: int, down: int, ms: int, outcome: str) -> None:
+    def end(
+        self,
+        number: int,
+        persona: str,
+        ip: str | None,
+        up: int,
+        down: int,
+        ms: int,
+        outcome: str,
+        status: int | None = None,
+    ) -> None:
         self._write_or_keep(
             EndRecord(
                 ts=timestamp(),
@@ -133,6 +165,7 @@ class Audit:
                 down=down,
                 ms=ms,
                 outcome=outcome,
+                status=status or UNSET,
             )
         )
 
@@ -161,6 +194,7 @@ class Audit:
         except OSError as error:
             raise self._unavailable(error) from None
         self._available()
+        self._show(record)
 
     def _write_or_keep(self, record: Record) -> None:
         self._waiting.append(self._encode(record) + b"\n")
@@ -168,6 +202,11 @@ class Audit:
             self._waiting.popleft()
             self._lost += 1
         self._flush()
+        self._show(record)
+
+    def _show(self, record: Record) -> None:
+        for reader in self._readers:
+            reader(record)
 
     def _flush(self) -> None:
         try:

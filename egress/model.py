@@ -59,6 +59,7 @@ class Decision(NamedTuple):
     verdict: Verdict
     reason: Reason
     rule: Rule | None = None
+    would_deny: Reason | None = None  # what an observing gate let pass would have been refused for
 
     @property
     def allowed(self) -> bool:

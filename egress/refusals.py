@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 class Reason(StrEnum):
     # allowed
     LISTED = "listed"
+    OBSERVED = "observed"
+    ANSWERED = "answered"
     # refused by name, port or address
     NOT_LISTED = "not_listed"
     DENIED = "denied"
+    DECLINED = "declined"
+    UNANSWERED = "unanswered"
     PORT_NOT_LISTED = "port_not_listed"
     MALFORMED_HOST = "malformed_host"
     ADDRESS_LITERAL = "address_literal"
@@ -41,24 +45,31 @@ class Reason(StrEnum):
     ECH = "ech"
     NOT_TLS = "not_tls"
     # refused by a look at the request
+    NOT_HTTP = "not_http"
     HOST_MISMATCH = "host_mismatch"
     METHOD_NOT_LISTED = "method_not_listed"
     PATH_NOT_LISTED = "path_not_listed"
+    HEADER_NOT_LISTED = "header_not_listed"
+    AMBIGUOUS_PATH = "ambiguous_path"
+    CREDENTIAL_MISMATCH = "credential_mismatch"
+    UPLOAD_LIMIT = "upload_limit"
     # refused by circumstance
     LIMIT = "limit"
     TIMEOUT = "timeout"
     AUDIT_UNAVAILABLE = "audit_unavailable"
+    INSPECTION_UNAVAILABLE = "inspection_unavailable"
     # allowed, and then it failed
     UNRESOLVED = "unresolved"
     UNREACHABLE = "unreachable"
     BAD_RESPONSE = "bad_response"
+    BAD_CERTIFICATE = "bad_certificate"
     # an open tunnel that a policy edit closed
     REVOKED = "revoked"
 
     @property
     def is_failure(self) -> bool:
         """Policy had said yes; the world said no."""
-        return self in (Reason.UNRESOLVED, Reason.UNREACHABLE, Reason.BAD_RESPONSE)
+        return self in (Reason.UNRESOLVED, Reason.UNREACHABLE, Reason.BAD_RESPONSE, Reason.BAD_CERTIFICATE)
 
 
 class Row(NamedTuple):
@@ -89,8 +100,12 @@ def _failed(http: int, socks: int, sentence: str) -> Row:
 
 TABLE: dict[Reason, Row] = {
     Reason.LISTED: Row(200, 0x00, "NOERROR", None, "{target} is on the allowlist of persona {persona}"),
+    Reason.OBSERVED: Row(200, 0x00, "NOERROR", None, "{target} passed because the gate only observes"),
+    Reason.ANSWERED: Row(200, 0x00, "NOERROR", None, "{target} was allowed by a person who was asked"),
     Reason.NOT_LISTED: _blocked("{target} is not on the allowlist of persona {persona}"),
     Reason.DENIED: _blocked("{target} is on the deny list of persona {persona}"),
+    Reason.DECLINED: _blocked("a person was asked about {target} and said no"),
+    Reason.UNANSWERED: _blocked("a person was asked about {target} and did not answer in time"),
     Reason.PORT_NOT_LISTED: _blocked("persona {persona} may reach the host of {target}, but not that port"),
     Reason.MALFORMED_HOST: _unreadable(400, "{target} is not a well-formed host and port"),
     Reason.ADDRESS_LITERAL: _blocked("{target} is an address that is not on the allowlist of persona {persona}"),
@@ -114,15 +129,22 @@ TABLE: dict[Reason, Row] = {
     Reason.BAD_SNI: _blocked("the TLS handshake for {target} has a malformed server name"),
     Reason.ECH: _blocked("the TLS handshake for {target} hides its server name (ECH)"),
     Reason.NOT_TLS: _blocked("{target} expects TLS and something else came; its rule may say tls: false"),
+    Reason.NOT_HTTP: _blocked("the rule for {target} looks at HTTP requests and something else came"),
     Reason.HOST_MISMATCH: _blocked("the Host of the request is not the host of {target}", http=421),
     Reason.METHOD_NOT_LISTED: _blocked("no rule for {target} lists this method"),
     Reason.PATH_NOT_LISTED: _blocked("no rule for {target} lists this path"),
+    Reason.HEADER_NOT_LISTED: _blocked("no rule for {target} takes a request with, or without, such a header"),
+    Reason.AMBIGUOUS_PATH: _blocked("the path of the request to {target} has more than one reading", http=400),
+    Reason.CREDENTIAL_MISMATCH: _blocked("the request to {target} carries a credential that is not the persona's own"),
+    Reason.UPLOAD_LIMIT: _blocked("the request to {target} sends more than its rule allows", http=413),
     Reason.LIMIT: Row(503, _GENERAL, "REFUSED", _PROHIBITED, "the gate is at one of its limits"),
     Reason.TIMEOUT: _failed(408, _GENERAL, "the request did not come in time"),
     Reason.AUDIT_UNAVAILABLE: _failed(503, _GENERAL, "the audit log cannot be written, and nothing passes unlogged"),
+    Reason.INSPECTION_UNAVAILABLE: _failed(503, _GENERAL, "{target} needs inspection, which is not working right now"),
     Reason.UNRESOLVED: _failed(502, _UNREACHABLE, "{target} cannot be resolved"),
     Reason.UNREACHABLE: _failed(502, _UNREACHABLE, "{target} cannot be reached"),
     Reason.BAD_RESPONSE: _failed(502, _GENERAL, "{target} gave an answer that cannot be passed on safely"),
+    Reason.BAD_CERTIFICATE: _failed(502, _GENERAL, "{target} has no certificate that can be trusted"),
     Reason.REVOKED: _blocked("{target} is no longer allowed for persona {persona}"),
 }
 
