@@ -5,28 +5,38 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 import idna  # noqa: F401  # `names` needs it late, when there may be no descriptor left to import with
 
 from egress import enforce, policysources
 from egress.audit import Audit
+from egress.enginestart import Config, Started
 from egress.gateway import Gateway
+from egress.inspecting import Inspecting, Opener
 from egress.limits import LIMITS, Limits
 from egress.net.dnsclient import DnsServer
 from egress.net.resolver import Resolver
 from egress.net.upstream import NO_UPSTREAM, Upstreams
+from egress.oversight import Control, Oversight, Wishes
 from egress.passage import Traffic
 from egress.policy import Policy
 from egress.policysources import Sources
+from egress.questions import Questions
 from egress.reception import Reception
 from egress.reload import Reloader
+from egress.requestdesk import Desk
 from egress.sessions import Door, Live, new_session_id
+from egress.uploads import Uploads
 from egress.users import Users
+from egress.vault import Vault
 
 _RESERVED_DESCRIPTORS = 256
 _DESCRIPTORS_EACH = 3  # a client, its upstream, and at times one that is kept for its next request
+
+
+NO_WISHES = Wishes()
 
 
 class Setup(NamedTuple):
@@ -35,10 +45,19 @@ class Setup(NamedTuple):
     sources: Sources
     audit: str
     report: Callable[[str], None]
+    vault: Vault
     users: Users | None = None
     dns_server: DnsServer | None = None
     upstreams: Upstreams = NO_UPSTREAM
     limits: Limits = LIMITS
+    personas: Container[str] | None = None  # in use; the one of its sources where that says enough
+    log_queries: bool = False
+    wishes: Wishes = NO_WISHES
+    authority: Callable[[], Config] | None = None  # that an engine is made with, when one is needed
+    engine: Started | None = None  # that runs already
+
+    def load(self) -> Policy:
+        return enforce.load(self.sources, self.vault, self.personas)
 
 
 class Gate:
@@ -51,16 +70,22 @@ class Gate:
         self.live = Live(policy)
         self.traffic = Traffic(loop, limits)
         self.resolver = Resolver(loop, limits, setup.dns_server)
+        self.desk = Desk(setup.vault, Uploads(), log_queries=setup.log_queries)
         self.gateway = Gateway(
-            self.live, self.audit, self.resolver, self.traffic, loop, setup.users, setup.upstreams, limits
+            self.live, self.audit, self.resolver, self.traffic, self.desk, loop, setup.users, setup.upstreams, limits
         )
+        self.inspection = self.gateway.inspection = Inspecting(lambda: _opener(setup, self.gateway))
+        if setup.engine is not None or _inspects(policy, setup):
+            self.inspection.start()  # before anyone waits for it
+        self.oversight = Oversight(self.gateway, setup.sources, setup.wishes, setup.report)
         self.reception = Reception(self.gateway)
         self.reloader = Reloader(
-            self.gateway,
-            lambda: enforce.load(setup.sources),
-            lambda: policysources.fingerprint(setup.sources),
-            setup.report,
+            self.gateway, setup.load, lambda: policysources.fingerprint(setup.sources), setup.report
         )
+
+    async def start(self, personas: Iterable[str]) -> None:
+        """Open what people look at, for the personas that there are doors for."""
+        await self.oversight.start(_control, personas)
 
     def open(self, sock: socket.socket, door: Door) -> None:
         self.reception.open(sock, door)
@@ -70,8 +95,29 @@ class Gate:
         self.reloader.close()
         self.traffic.close()
         await self.reception.close()
+        await self.oversight.close()
+        self.inspection.close()
         self.resolver.close()
+        self.desk.uploads.close()
         self.audit.close()
+
+
+def _inspects(policy: Policy, setup: Setup) -> bool:
+    used = (setup.sources.persona,) if setup.personas is None else setup.personas
+    return any(persona.inspected for name, persona in policy.personas.items() if name in used)
+
+
+def _opener(setup: Setup, gateway: Gateway) -> Opener:
+    from egress.inspection.inspector import Inspector
+
+    config = Config() if setup.authority is None else setup.authority()
+    return Inspector(gateway, config, setup.report, setup.engine)
+
+
+def _control(gateway: Gateway, questions: Questions | None, personas: Iterable[str]) -> Control:
+    from egress.control.app import Control
+
+    return Control(gateway, questions, personas)
 
 
 def fit_descriptors(limits: Limits) -> Limits:

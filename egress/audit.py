@@ -300,6 +300,6 @@ def timestamp() -> str:
     return f"{_prefix}{micros:06d}Z"
 
 
-def printable(text: str) -> str:
+def printable(text: str, length: int = _HOST_LENGTH) -> str:
     """What a client wrote, as ASCII on one line, however it tried to break out of it."""
-    return ascii(text[:_HOST_LENGTH])[1:-1]  # not a codec: its first use imports, which fails without descriptors
+    return ascii(text[:length])[1:-1]  # not a codec: its first use imports, which fails without descriptors

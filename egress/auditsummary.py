@@ -20,11 +20,12 @@ from egress.refusals import Reason
 MOST_ROWS = 10_000
 MOST_PORTS = 16  # of one row; who asks for more is looking for an open one
 _MOST_PROGRAMS = 4
+_LIFTED = frozenset({Reason.OBSERVED.value, Reason.ANSWERED.value})  # let through, though no rule allowed it
 _FAILURES = frozenset(reason.value for reason in Reason if reason.is_failure)
 
 
 class Row:
-    """One host as one persona asked for it, and, where it was refused, one reason."""
+    """One host as one persona asked for it, and one reason, where it was refused or no rule had allowed it."""
 
     __slots__ = (
         "asked", "connections", "down", "failures", "first", "host", "is_many", "last", "persona", "ports",
@@ -126,7 +127,7 @@ class Summary:
 
     def _decision(self, entry: Entry) -> None:
         if entry.verdict == Verdict.ALLOW:
-            row = self._allowed.of(entry)
+            row = self._allowed.of(entry, entry.reason if entry.reason in _LIFTED else "")
             self._open.begin(entry, row)
         else:
             if (taken_back := self._open.end(entry)) is not None:

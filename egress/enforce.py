@@ -1,25 +1,16 @@
-"""Whether a policy can be enforced at all: a rule that cannot be is not ignored, nothing starts."""
+"""A policy as it can be enforced here and now: what its files say, with the secrets that it names at hand."""
 
 from __future__ import annotations
+
+from collections.abc import Container
 
 from egress import policysources
 from egress.policy import Policy
 from egress.policysources import Sources
-from egress.problems import wrong
+from egress.vault import Vault
 
 
-def load(sources: Sources) -> Policy:
-    """The policy as its files have it now; `PolicyError` for one that is wrong, or more than we can do."""
-    policy = policysources.load(sources)
-    check(policy)
-    return policy
-
-
-def check(policy: Policy) -> None:
-    for persona in policy.personas.values():
-        if rule := persona.needs_inspection:
-            raise wrong(
-                rule.source,
-                f"the rule for {rule.pattern} of persona {persona.name} needs a look into requests, which this version "
-                "cannot take: leave out methods, paths, secret and inspect",
-            )
+def load(sources: Sources, vault: Vault, personas: Container[str] | None = None) -> Policy:
+    """`PolicyError` for one that is wrong, or that needs a secret which is not there, for the `personas` in use."""
+    used = (sources.persona or "",) if personas is None else personas
+    return vault.settle(policysources.load(sources), used)

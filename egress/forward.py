@@ -13,6 +13,7 @@ import contextlib
 import socket
 from typing import NamedTuple
 
+from egress.errand import Errand, prepare
 from egress.gateway import Gateway
 from egress.model import Target, Via
 from egress.net.relay import Outcome
@@ -20,26 +21,14 @@ from egress.net.stream import Closed, Stream
 from egress.net.upstream import Upstream
 from egress.passage import Passage
 from egress.refusals import Reason, Refused
+from egress.requestdesk import HTTP
+from egress.requestpolicy import Asked
 from egress.rules import Rule
-from egress.wire.body import Body, request_body, response_body
+from egress.wire.body import Body, request_body
 from egress.wire.http1 import Request, Response, read_response
 from egress.wire.rewrite import SWITCHING_PROTOCOLS, check_demands, request_head, response_head, wants_websocket
 
-_SAFE_TO_REPEAT = frozenset({"GET", "HEAD", "OPTIONS"})
 Upload = asyncio.Task[None] | None
-
-
-class Errand(NamedTuple):
-    """A request on its way, with what of its body came along."""
-
-    request: Request
-    path: str
-    body: Body
-    first: bytes
-
-    @property
-    def may_be_repeated(self) -> bool:
-        return not self.request.length and self.request.method in _SAFE_TO_REPEAT
 
 
 class Lost(Refused):
@@ -60,17 +49,25 @@ class Kept(NamedTuple):
 class Forwarder:
     """The plain HTTP requests of one client connection."""
 
-    def __init__(self, gate: Gateway, client: Stream) -> None:
-        self._gate, self._client = gate, client
+    def __init__(self, gate: Gateway, client: Stream, via: Via = Via.HTTP) -> None:
+        self._gate, self._client, self._via = gate, client, via
         self._kept: Kept | None = None
         self._answered = False
+        self.current: Passage | None = None  # the request being served
+        self._moved = 0, 0  # by those before it
+
+    def counts(self) -> tuple[int, int]:
+        up, down = self._moved
+        now_up, now_down = (0, 0) if self.current is None else self.current.counts()
+        return up + now_up, down + now_down
 
     async def exchange(self, request: Request, persona: str, target: Target, path: str) -> bool:
         """Decide, send, answer; whether the client may send another request."""
         check_demands(request)
         body = request_body(request.length)
         errand = Errand(request, path, body, body.take(self._client.buffer))
-        passage = self._gate.decide(self._client, persona, Via.HTTP, target)
+        passage, errand = await self._admit(errand, persona, target)
+        self.current = passage
         self._client.expire_in(None)
         try:
             stays = await self._attempt(passage, errand)
@@ -79,9 +76,26 @@ class Forwarder:
             raise
         finally:
             self._gate.leave(passage, Outcome.RESET)
+            self._moved, self.current = self.counts(), None
         if not stays and (self._client.buffer or not body.done):
             await self._client.part()  # a close with input unread would take the answer back
         return stays
+
+    async def _admit(self, errand: Errand, persona: str, target: Target) -> tuple[Passage, Errand]:
+        gate, request = self._gate, errand.request
+        asked = Asked(request.method, errand.path, request.fields)
+        ruling = await gate.weigh(self._client, persona, self._via, target, asked, max(request.length, 0))
+        looked_into = ruling.decision.rule is not None and ruling.decision.rule.needs_inspection
+        try:
+            if wants_websocket(request) and (ruling.budget or ruling.exchange.masks):
+                raise Refused(Reason.UNSUPPORTED, "a WebSocket in the clear cannot be held to this rule")
+            shown = gate.desk.shown(asked) if looked_into else None
+            passage = gate.admit(self._client, persona, self._via, target, ruling.decision, shown)
+            return passage, prepare(errand, ruling, gate.desk.uploads.counts)
+        except Refused as refused:
+            refused.detail = refused.detail or ruling.detail
+            refused.request = gate.desk.named(HTTP, target, asked) if looked_into else ""
+            raise
 
     def close(self) -> None:
         if self._kept is not None:
@@ -117,10 +131,10 @@ class Forwarder:
         upload: Upload = None
         head = request_head(errand.request, passage.target, errand.path, passage.proxy)
         try:
-            await _send(passage, upstream, head + errand.first)
+            await _send(passage, upstream, head + errand.counted(errand.first))
             if not errand.body.done:
-                upload = asyncio.create_task(self._upload(passage, upstream, errand.body))
-            response = await self._response(passage, upstream, errand.request, upload)
+                upload = asyncio.create_task(self._upload(passage, upstream, errand))
+            response = errand.cover(await self._response(passage, upstream, errand.request, upload))
         except OSError as error:
             await _raise_upload_error(upload)
             raise _silence(error, upstream) from None
@@ -129,13 +143,14 @@ class Forwarder:
         finally:
             await _cancel(upload)
 
-    async def _upload(self, passage: Passage, upstream: Stream, body: Body) -> None:
+    async def _upload(self, passage: Passage, upstream: Stream, errand: Errand) -> None:
         """The rest of the request's body, as it comes. A client that breaks off takes the upstream with it."""
+        body = errand.body
         try:
             while not body.done:
                 if not await self._client.fill():
                     body.end()
-                await _send(passage, upstream, body.take(self._client.buffer))
+                await _send(passage, upstream, errand.counted(body.take(self._client.buffer)))
         except (Refused, OSError):
             upstream.abort()
             raise
@@ -152,6 +167,7 @@ class Forwarder:
                 raise Refused(Reason.BAD_RESPONSE, "it switched protocols unasked")
             if response.status >= 200 or response.status == SWITCHING_PROTOCOLS:
                 self._answered = True
+                passage.status = response.status
                 upstream.expire_in(None)
                 return response
             if request.minor:
@@ -166,7 +182,7 @@ class Forwarder:
         sent = errand.body.done and (upload is None or upload.done())
         chunked = request.minor == 1
         stays = sent and request.keeps_alive and (chunked or response.length >= 0)
-        body = response_body(response.length, chunked)
+        body = errand.answer_body(response, chunked)
         first = _beginning(body, upstream.buffer)
         try:
             await self._tell(passage, response_head(response, chunked=chunked, stays=stays) + first)

@@ -1,9 +1,10 @@
 """The story of one request.
 
-    decide    may this persona reach this name and port?           pure, see policy
-    announce  the decision is on record before anything goes out
+    weigh     may this persona reach this name and port, by this request?    pure, see policy
+    admit     the decision is on record before anything goes out
     reach     resolve once, vet what came, dial what was vetted
     relay     where TLS is expected, once it has named the target; until both ends are done
+      or      what must be looked into goes, request by request, through `inspection`
 
 The faces (`httpface`, `socksface`) speak the client's protocol and call these in order.
 """
@@ -11,8 +12,10 @@ The faces (`httpface`, `socksface`) speak the client's protocol and call these i
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from egress import tlsguard
+from egress.attendance import unless_gone
 from egress.audit import Audit, printable
 from egress.limits import LIMITS, Limits
 from egress.model import Candidate, Decision, Target, Verdict, Vetted, Via
@@ -25,8 +28,22 @@ from egress.net.upstream import NO_UPSTREAM, Upstream, Upstreams, open_tunnel, r
 from egress.passage import Passage, Traffic
 from egress.policy import Listeners, vet
 from egress.refusals import Reason, Refused
+from egress.requestdesk import HTTP, Desk, Ruling
+from egress.requestpolicy import Asked
 from egress.sessions import Live
 from egress.users import Users
+
+
+class Counsel(Protocol):
+    """Has a second word on what policy refuses: by asking a person, or in order to learn."""
+
+    async def consider(self, persona: str, via: Via, target: Target, refusal: Decision) -> Decision: ...
+
+
+class Inspection(Protocol):
+    """Serves an admitted client whose requests must be looked into, to its end."""
+
+    async def carry(self, gate: Gateway, passage: Passage) -> str: ...
 
 
 class Gateway:
@@ -38,44 +55,64 @@ class Gateway:
         audit: Audit,
         resolver: Resolver,
         traffic: Traffic,
+        desk: Desk,
         loop: asyncio.AbstractEventLoop,
         users: Users | None = None,
         upstreams: Upstreams = NO_UPSTREAM,
         limits: Limits = LIMITS,
     ) -> None:
-        self.live, self.audit, self.resolver, self.traffic = live, audit, resolver, traffic
+        self.live, self.audit, self.resolver, self.traffic, self.desk = live, audit, resolver, traffic, desk
         self.users, self.upstreams, self.limits = users, upstreams, limits
         self.loop = loop
         self.listeners = Listeners()
+        self.counsel: Counsel | None = None
+        self.inspection: Inspection | None = None
 
     async def carry(self, client: Stream, persona: str, via: Via, target: Target, welcome: bytes = b"") -> None:
         """A whole tunnel; `welcome` is what tells the client that it may begin."""
-        await self.carry_on(self.decide(client, persona, via, target), welcome)
+        ruling = await self.weigh(client, persona, via, target)
+        await self.carry_on(self.admit(client, persona, via, target, ruling.decision), welcome)
 
     async def carry_on(self, passage: Passage, welcome: bytes = b"") -> None:
-        client, target = passage.client, passage.target
         try:
-            await self.reach(passage)
-            await client.send(welcome)
-            if passage.rule.expects_tls(target.port):
-                await tlsguard.watch(passage, self.limits)
-            client.expire_in(None)
-            self.leave(passage, await self.traffic.relay(passage))
+            if passage.rule.needs_inspection:
+                await passage.client.send(welcome)
+                self.leave(passage, await self._look_into(passage))
+            else:
+                await self.reach(passage)
+                await passage.client.send(welcome)
+                self.leave(passage, await self._pass_through(passage))
         except Refused as refused:
             self.fail(passage, refused)
             raise
         finally:
             self.leave(passage, Outcome.RESET)
 
-    def decide(self, client: Stream, persona: str, via: Via, target: Target) -> Passage:
-        """The passage of an allowed request, its decision on record; Refused for any other."""
-        return self.admit(client, persona, via, target, self._judge(persona, via, target))
+    async def weigh(
+        self, client: Stream, persona: str, via: Via, target: Target, asked: Asked | None = None, length: int = 0
+    ) -> Ruling:
+        """The one decision, about a connection or, where one is `asked` for, a request in the clear."""
+        decision = self._judge(persona, via, target)
+        if self.counsel is not None and not decision.allowed:
+            decision = await unless_gone(client, self.counsel.consider(persona, via, target, decision), decision)
+            client.expire_in(self.limits.handshake)  # a person's time is not the client's
+        if asked is None or decision.rule is None or not decision.allowed or not decision.rule.needs_inspection:
+            return Ruling(decision)
+        return self.desk.judge(self.live.persona(persona), target, HTTP, asked, length)
 
-    def admit(self, client: Stream, persona: str, via: Via, target: Target, decision: Decision) -> Passage:
-        """Put a decision on record and act on it."""
+    def admit(
+        self,
+        client: Stream,
+        persona: str,
+        via: Via,
+        target: Target,
+        decision: Decision,
+        request: tuple[str, str] | None = None,
+    ) -> Passage:
+        """Put a decision on record and act on it: a passage for what is allowed, Refused for any other."""
         if decision.allowed and len(self.traffic) >= self.limits.connections:
             decision = Decision(Verdict.DENY, Reason.LIMIT, decision.rule)
-        passage = Passage(self.audit, persona, via, target, decision, client, self.loop.time())
+        passage = Passage(self.audit, persona, via, target, decision, client, self.loop.time(), request)
         try:
             passage.announce()
             if not decision.allowed:
@@ -125,6 +162,17 @@ class Gateway:
             decision = Decision(Verdict.DENY, refused.reason, refused.rule)
             self.audit.decision(self.audit.next_id(), persona, via, printable(refused.asked), None, decision)
             refused.logged = True
+
+    async def _pass_through(self, passage: Passage) -> str:
+        if passage.rule.expects_tls(passage.target.port):
+            await tlsguard.watch(passage, self.limits)
+        passage.client.expire_in(None)
+        return await self.traffic.relay(passage)
+
+    async def _look_into(self, passage: Passage) -> str:
+        if self.inspection is None:
+            raise Refused(Reason.INSPECTION_UNAVAILABLE)
+        return await self.inspection.carry(self, passage)
 
     def _judge(self, persona: str, via: Via, target: Target) -> Decision:
         decision = self.live.persona(persona).decide(target)

@@ -60,6 +60,23 @@ PORTS = {
     1080: "is where proxies listen, which carry connections on",
     3128: "is where proxies listen, which carry connections on",
 }
+# What listens there speaks neither HTTP nor TLS from the first byte, so there is no request to look at.
+NO_REQUESTS = {
+    21: "ftp",
+    22: "ssh",
+    23: "telnet",
+    25: "smtp",
+    53: "dns",
+    110: "pop3",
+    143: "imap",
+    389: "ldap",
+    587: "smtp",
+    1080: "socks",
+    3306: "mysql",
+    5432: "postgresql",
+    6379: "redis",
+    9418: "git",
+}
 
 
 def parents(host: str) -> Iterator[str]:

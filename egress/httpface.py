@@ -24,12 +24,12 @@ async def converse(gate: Gateway, client: Stream, door: Door) -> None:
     forwarder = Forwarder(gate, client)
     try:
         while await _request(gate, client, door, forwarder):
-            await _next_request(gate, client)
+            await next_request(gate, client)
     finally:
         forwarder.close()
 
 
-async def _next_request(gate: Gateway, client: Stream) -> None:
+async def next_request(gate: Gateway, client: Stream) -> None:
     """Wait for another request, if the client has not sent one already."""
     if client.buffer:
         await asyncio.sleep(0)  # a thousand requests may stand in there: others have their turn between them
@@ -56,16 +56,18 @@ async def _request(gate: Gateway, client: Stream, door: Door, forwarder: Forward
     except TimeoutError:
         if request is not None:
             raise
-        return await _refuse(gate, client, Refused(Reason.TIMEOUT), request, persona)
+        return await refuse(gate, client, Refused(Reason.TIMEOUT), request, persona)
     except Refused as refused:
         refused.asked = asked or refused.asked
-        return await _refuse(gate, client, refused, request, persona)
+        return await refuse(gate, client, refused, request, persona)
 
 
-async def _refuse(gate: Gateway, client: Stream, refused: Refused, request: http1.Request | None, persona: str) -> bool:
+async def refuse(
+    gate: Gateway, client: Stream, refused: Refused, request: http1.Request | None, persona: str, via: Via = Via.HTTP
+) -> bool:
     """Tell the client why; whether it may go on. What could not be read, or has a body to come, ends it."""
     client.expire_in(gate.limits.handshake)  # for those who ask and never listen
-    gate.note(refused, persona, Via.CONNECT if request is not None and request.method == "CONNECT" else Via.HTTP)
+    gate.note(refused, persona, Via.CONNECT if request is not None and request.method == "CONNECT" else via)
     stays = request is not None and _may_go_on(request, refused)
     if not refused.told:
         await client.send(answers.http(refused, refused.asked, persona, request, close=not stays))

@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from egress.addresses import Kind, classify
-from egress.hazards import PORTS, SHARED, hazard_at, hazard_below, parents
+from egress.hazards import NO_REQUESTS, PORTS, SHARED, hazard_at, hazard_below, parents
 from egress.model import Host
 from egress.names import as_address
+from egress.overlaps import at_odds, overridden, silent
 from egress.policybook import Book
 from egress.policyfile import Entries, Group, Profile, Ref
 from egress.problems import Problem
@@ -85,11 +86,27 @@ def _tls(rule: Rule) -> Iterator[str]:
 def _secret(rule: Rule) -> Iterator[str]:
     if rule.requests is None or rule.requests.secret is None:
         return
-    name = rule.requests.secret.env
-    if not all(map(rule.expects_tls, rule.ports)):
-        yield f"{rule.pattern}: {name} is also put in where there is no TLS; write ports: [{TLS_PORT}]"
+    source = rule.requests.secret.source
+    open_ports = sorted(port for port in rule.ports if not rule.expects_tls(port))
+    if open_ports and rule.tls is False:
+        yield f"{rule.pattern}: with tls: false the secret from {source} goes out in the clear"
+    elif open_ports:
+        yield f"{rule.pattern}: the secret from {source} is not put in where there is no TLS; {_only_tls(rule)}"
     if rule.pattern.below:
-        yield f"{rule.pattern}: {name} is given to every host below it; list the hosts that are to have it"
+        yield f"{rule.pattern}: the secret from {source} is given to every host below it; list those that may have it"
+
+
+def _only_tls(rule: Rule) -> str:
+    return f"write ports: [{TLS_PORT}]" if TLS_PORT in rule.ports else "write tls: true"
+
+
+def _no_requests(rule: Rule) -> Iterator[str]:
+    """Ports where what is looked at cannot come."""
+    for port in sorted(rule.ports) if rule.needs_inspection else ():
+        if port in NO_REQUESTS:
+            yield f"{rule.pattern}: port {port} is for {NO_REQUESTS[port]}, which has no requests to look at"
+        elif str(port).endswith(str(TLS_PORT)) and not rule.expects_tls(port):
+            yield f"{rule.pattern}: without tls: true only plain HTTP passes on port {port}"
 
 
 def _address(rule: Rule) -> Iterator[str]:
@@ -110,7 +127,7 @@ def _unreachable(rule: Rule, fact: str, kind: Kind) -> Iterator[str]:
         yield f"{rule.pattern} can never be reached: {fact}, and the rule lacks private: true"
 
 
-_CHECKS = (_hazard, _shared, _ports, _private_wildcard, _tls, _secret, _address)
+_CHECKS = (_hazard, _shared, _ports, _private_wildcard, _tls, _secret, _no_requests, _address)
 
 
 def _about_fixed(book: Book, rule: Rule) -> Iterator[Problem]:
@@ -123,20 +140,16 @@ def _about_fixed(book: Book, rule: Rule) -> Iterator[Problem]:
 
 
 def _about_lists(book: Book) -> Iterator[Problem]:
-    """Lines that another line of the same list always answers for."""
+    """Lines that other lines of the same list always answer for."""
     for entries, group in _lists(book):
-        own = {id(rule) for rule in _own(entries)}
-        for rule, speaker in _silent(book.rules([entries], group)):
-            if id(rule) in own:
-                yield Problem(rule.source, f"{rule.pattern} never speaks: {speaker.source} has the same host and ports")
+        rules = list(book.rules([entries], group))
+        yield from _told(chain(silent(rules), overridden(rules), at_odds(rules)), entries)
 
 
-def _silent(rules: Iterable[Rule]) -> Iterator[tuple[Rule, Rule]]:
-    speakers: dict[tuple[Pattern, int], Rule] = {}
-    for rule in sorted(rules, key=lambda rule: not rule.needs_inspection):  # as policy does
-        heard = [speakers.setdefault((rule.pattern, port), rule) for port in rule.ports]
-        if all(speaker is not rule for speaker in heard):
-            yield rule, heard[0]
+def _told(found: Iterable[tuple[Rule, str]], entries: Entries) -> Iterator[Problem]:
+    """What was found about lines that stand in this very list."""
+    own = {id(rule) for rule in _own(entries)}
+    return (Problem(rule.source, f"{rule.pattern} {words}") for rule, words in found if id(rule) in own)
 
 
 def _about_personas(book: Book) -> Iterator[Problem]:
@@ -145,6 +158,7 @@ def _about_personas(book: Book) -> Iterator[Problem]:
         allowed = list(book.rules(relative.allow for relative in family))
         if not allowed:
             yield Problem(profile.source, f"persona {name!r} allows nothing")
+        yield from _told(overridden(allowed), profile.allow)  # a plain line does not undo what a parent looks at
         yield from _passed_in(allowed, {variable for relative in family for variable in relative.env})
         yield from _denied(profile, book.rules(relative.deny for relative in family))
 
@@ -169,11 +183,13 @@ def _denied(profile: Profile, denials: Iterable[Rule]) -> Iterator[Problem]:
 
 
 def _about_groups(book: Book) -> Iterator[Problem]:
+    """A file with groups and no personas is there to be taken from."""
+    homes = {profile.source.file for profile in book.personas.values()}
     used = {ref.name for profile in book.personas.values() for ref in _refs(profile.allow, profile.deny)}
     for group in book.groups.values():
         used |= {ref.name for ref in _refs(group.entries) if ref.name != group.name}
     for name, group in book.groups.items():
-        if name not in used:
+        if name not in used and group.source.file in homes:
             yield Problem(group.source, f"group {name!r} is not used")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import Protocol
 
 from egress.audit import Audit
 from egress.limits import LIMITS, Limits
@@ -22,22 +23,40 @@ from egress.refusals import Reason, Refused
 from egress.rules import Rule
 
 
+class Carrier(Protocol):
+    """What moves a passage's bytes: a relay, or those who look into its requests."""
+
+    def counts(self) -> tuple[int, int]: ...
+    def stop(self, outcome: Outcome) -> None: ...
+    def lost_a_peer(self) -> bool: ...
+
+
 class Passage:
     __slots__ = (
-        "_audit", "_begun", "_idle", "_seen", "_stopped", "client", "decision", "down", "ip", "number", "over",
-        "persona", "proxy", "relay", "target", "up", "upstream", "via",
+        "_audit", "_begun", "_idle", "_seen", "_stopped", "carrier", "client", "decision", "down", "ip", "number",
+        "over", "persona", "proxy", "request", "status", "target", "up", "upstream", "via",
     )  # fmt: skip
 
     def __init__(
-        self, audit: Audit, persona: str, via: Via, target: Target, decision: Decision, client: Stream, now: float
+        self,
+        audit: Audit,
+        persona: str,
+        via: Via,
+        target: Target,
+        decision: Decision,
+        client: Stream,
+        now: float,
+        request: tuple[str, str] | None = None,
     ) -> None:
         self.number = audit.next_id()
         self.persona, self.via, self.target, self.decision = persona, via, target, decision
         self.client = client
+        self.request = request  # method and path as put on record, where it is looked into
+        self.status: int | None = None  # of the answer to that
         self.upstream: Stream | None = None
         self.ip: str | None = None
         self.proxy: Upstream | None = None  # the operator's, where plain requests go through one
-        self.relay: Relay | None = None
+        self.carrier: Carrier | None = None
         self.up = self.down = 0
         self.over = False
         self._audit, self._begun = audit, now
@@ -67,10 +86,9 @@ class Passage:
     def announce(self) -> None:
         """Put the decision on record; Refused if it was an allow and could not be."""
         try:
-            self._audit.decision(self.number, self.persona, self.via, *self.target, self.decision)
+            self._audit.decision(self.number, self.persona, self.via, *self.target, self.decision, self.request)
         except Refused as refused:
-            denial = Decision(Verdict.DENY, refused.reason, self.decision.rule)
-            self._audit.decision(self.number, self.persona, self.via, *self.target, denial)  # kept until it can be
+            self._deny(refused)  # kept until it can be
             raise
 
     def refuse(self, refused: Refused, now: float) -> None:
@@ -79,11 +97,14 @@ class Passage:
             self.finish(refused.reason.value, now)
         elif not self.over:
             self.over = True
-            denial = Decision(Verdict.DENY, refused.reason, self.decision.rule)
-            self._audit.decision(self.number, self.persona, self.via, *self.target, denial)
+            self._deny(refused)
             self._audit.tally.allowed -= 1  # it had been counted as such
             if any(self.counts()):  # and what had gone by then is not lost from the log
                 self._end(Outcome.REFUSED, now)
+
+    def _deny(self, refused: Refused) -> None:
+        denial = Decision(Verdict.DENY, refused.reason, self.decision.rule)
+        self._audit.decision(self.number, self.persona, self.via, *self.target, denial, self.request)
 
     def finish(self, outcome: str, now: float) -> None:
         if not self.over:
@@ -92,18 +113,21 @@ class Passage:
 
     def _end(self, outcome: str, now: float) -> None:
         up, down = self.counts()
-        self._audit.end(self.number, self.persona, self.ip, up, down, round((now - self._begun) * 1000), outcome)
+        took = round((now - self._begun) * 1000)
+        status = self.status if self.request is not None else None
+        self._audit.end(self.number, self.persona, self.ip, up, down, took, outcome, status)
 
     def counts(self) -> tuple[int, int]:
-        if self.relay is None:
+        if self.carrier is None:
             return self.up, self.down
-        return self.up + self.relay.up.count, self.down + self.relay.down.count
+        up, down = self.carrier.counts()
+        return self.up + up, self.down + down
 
     def stop(self, outcome: Outcome) -> None:
         """End it from outside; whoever drives it finds its sockets closed and writes the end."""
         self._stopped = outcome
-        if self.relay is not None:
-            self.relay.stop(outcome)
+        if self.carrier is not None:
+            self.carrier.stop(outcome)
         else:
             self.client.abort()
             if self.upstream is not None:
@@ -122,8 +146,8 @@ class Passage:
             self.stop(Outcome.RESET)
 
     def _peer_is_gone(self) -> bool:
-        if self.relay is not None:
-            return self.relay.lost_a_peer()
+        if self.carrier is not None:
+            return self.carrier.lost_a_peer()
         return self.upstream is not None and _hung_up(self.client)
 
 
@@ -148,8 +172,8 @@ class Traffic:
     async def relay(self, passage: Passage) -> Outcome:
         """Both ways, until both ends are done."""
         assert passage.upstream is not None  # noqa: S101  # it was let through to somewhere
-        passage.relay = Relay(passage.client, passage.upstream, self.pipes, self._loop)
-        return await passage.relay.done
+        passage.carrier = relay = Relay(passage.client, passage.upstream, self.pipes, self._loop)
+        return await relay.done
 
     def stop(self, outcome: Outcome, unless: Callable[[Passage], bool] = lambda _: False) -> int:
         """End all passages but those that `unless` holds for; how many were ended."""

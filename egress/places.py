@@ -10,6 +10,11 @@ def audit_log(environ: Mapping[str, str]) -> str:
     return os.path.join(_base(environ, "XDG_STATE_HOME", ".local/state"), "egress", "audit.jsonl")
 
 
+def authority(environ: Mapping[str, str]) -> str:
+    """The directory of what `egress ca` keeps."""
+    return os.path.join(_base(environ, "XDG_STATE_HOME", ".local/state"), "egress", "authority")
+
+
 def cache(environ: Mapping[str, str]) -> str:
     return os.path.join(_base(environ, "XDG_CACHE_HOME", ".cache"), "egress")
 

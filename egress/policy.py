@@ -1,12 +1,14 @@
 """The one decision. Pure: no clock, no socket, no file.
 
-    decide(persona, target)      may this name and port be reached at all?
-    vet(candidates, rule, …)     of the addresses it resolved to, which may be dialled?
+    persona.decide(target)         may this name and port be reached at all?
+    persona.request_rules(target)  if so, which rules judge each request? (`requestpolicy` asks them)
+    vet(candidates, rule, …)       of the addresses it resolved to, which may be dialled?
 
 Judgement, in order: addresses that no rule can allow; the deny list; the allow list; not listed.
 Among allow rules the most specific pattern that grants the port speaks: an exact host before a
 wildcard, a longer wildcard before a shorter one, and of rules for the same pattern those that look at
-requests first, then the earlier line. Denial needs no such order: any deny rule that matches wins.
+requests first, then the earlier line: it says what is true of the connection (`tls`, `private`), and all
+that look at requests say together which of them may pass. Denial needs no such order: any deny rule that matches wins.
 
 Matching is a lookup, not a walk over rules. Each pattern has one entry with its answer per port made
 in advance, so a decision is a dictionary look-up per label of the name, however many rules there are.
@@ -22,7 +24,7 @@ from egress.addresses import Kind, classify, readings
 from egress.model import Candidate, Decision, Host, Target, Verdict, Vetted
 from egress.names import as_address
 from egress.refusals import Reason, Refused
-from egress.rules import Rule
+from egress.rules import Pattern, Rule
 
 _NOT_LISTED = Decision(Verdict.DENY, Reason.NOT_LISTED)
 _LITERAL = Decision(Verdict.DENY, Reason.ADDRESS_LITERAL)
@@ -75,7 +77,7 @@ _NO_FILES = Filesystem()
 class Persona:
     """A named set of rules, indexed for asking."""
 
-    __slots__ = ("_allow", "_deny", "allow", "deny", "description", "env", "filesystem", "name")
+    __slots__ = ("_allow", "_deny", "_requests", "allow", "deny", "description", "env", "filesystem", "name")
 
     def __init__(
         self,
@@ -94,6 +96,7 @@ class Persona:
         self.deny = tuple(deny)
         self._allow = _index(self.allow, Verdict.ALLOW)
         self._deny = _index(self.deny, Verdict.DENY)
+        self._requests = _by_pattern_and_port(rule for rule in self.allow if rule.needs_inspection)
 
     def decide(self, target: Target) -> Decision:
         host, port = target
@@ -111,6 +114,10 @@ class Persona:
                 refusal = entry.other
         return refusal
 
+    def replace(self, allow: Iterable[Rule]) -> Persona:
+        """The same persona with other rules that allow."""
+        return Persona(self.name, allow, self.deny, self.description, self.env, self.filesystem)
+
     def decide_name(self, host: Host) -> Decision:
         """May this host be reached on any port at all? DNS asks before a port is known."""
         refusal = self.decide(Target(host, _NO_PORT))
@@ -119,6 +126,20 @@ class Persona:
         ports = (port for entry in self._allow.find(host) for port in entry.ports)
         answers = [*(self.decide(Target(host, port)) for port in ports), refusal]
         return next((answer for answer in answers if answer.allowed), answers[0])
+
+    def request_rules(self, target: Target) -> tuple[Rule, ...]:
+        """The rules that judge the requests to a target, in their order; none where nobody looks at them."""
+        decision = self.decide(target)
+        rule = decision.rule
+        if not decision.allowed or rule is None or not rule.needs_inspection:
+            return ()
+        return self._requests[rule.pattern, target.port]
+
+    @property
+    def inspected(self) -> tuple[Pattern, ...]:
+        """The hosts whose TLS is opened."""
+        rules = (rule for rule in self.allow if rule.needs_inspection and any(map(rule.expects_tls, rule.ports)))
+        return tuple(dict.fromkeys(rule.pattern for rule in rules))
 
     @property
     def needs_inspection(self) -> Rule | None:
@@ -189,6 +210,14 @@ def _index(rules: tuple[Rule, ...], verdict: Verdict) -> Index:
         {host: _entry(group, verdict) for host, group in exact.items()},
         {host: _entry(group, verdict) for host, group in below.items()},
     )
+
+
+def _by_pattern_and_port(rules: Iterable[Rule]) -> Mapping[tuple[Pattern, int], tuple[Rule, ...]]:
+    found: dict[tuple[Pattern, int], tuple[Rule, ...]] = {}
+    for rule in rules:
+        for port in rule.ports:
+            found[rule.pattern, port] = (*found.get((rule.pattern, port), ()), rule)
+    return found
 
 
 def _entry(rules: list[Rule], verdict: Verdict) -> Entry:

@@ -9,16 +9,37 @@ A persona is put together and indexed when it is asked for: a start needs one of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from egress.model import Host, Source
 from egress.policy import Filesystem, Fixed, Persona, Policy
-from egress.policyfile import Entries, Group, Profile, Ref
-from egress.policyrules import read_option
-from egress.problems import PolicyError, Problem, Problems, UnknownPersona, near
+from egress.policyfile import Entries, Entry, Group, Profile, Ref
+from egress.policyrules import ToolRule, read_option
+from egress.problems import PolicyError, Problem, Problems, UnknownPersona, near, wrong
 from egress.rules import Rule
+
+
+class ToolHost(Protocol):
+    """A place that a tool is set up to use."""
+
+    @property
+    def host(self) -> Host: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def tls(self) -> bool: ...
+    @property
+    def private(self) -> bool: ...
+
+
+Tools = Callable[[str], Iterable[ToolHost]]
+
+
+def no_tools(tool: str) -> Iterable[ToolHost]:
+    """For books that are read where no tool can be asked."""
+    raise ValueError(f"nobody here can say which hosts {tool} uses; write `host:`")
 
 
 class Book(NamedTuple):
@@ -27,6 +48,7 @@ class Book(NamedTuple):
     groups: Mapping[str, Group]
     personas: Mapping[str, Profile]
     hosts: Mapping[Host, tuple[Fixed, Source]]
+    tools: Tools = no_tools
 
     def group(self, ref: Ref, inside: Group | None) -> Group | None:
         return inside.below if inside and ref.name == inside.name else self.groups.get(ref.name)
@@ -47,18 +69,27 @@ class Book(NamedTuple):
     def rules(self, lists: Iterable[Entries], inside: Group | None = None) -> Iterator[Rule]:
         """The rules of some lists in their order, each group where it is first named."""
         seen: set[int] = set()
-        stack: list[tuple[Iterator[Rule | Ref], Group | None]] = [(chain.from_iterable(lists), inside)]
+        stack: list[tuple[Iterator[Entry], Group | None]] = [(chain.from_iterable(lists), inside)]
         while stack:
             entries, home = stack[-1]
             for entry in entries:
                 if isinstance(entry, Rule):
                     yield entry
+                elif isinstance(entry, ToolRule):
+                    yield from self._expanded(entry)
                 elif (group := self.group(entry, home)) and id(group) not in seen:
                     seen.add(id(group))
                     stack.append((iter(group.entries), group))
                     break
             else:
                 stack.pop()
+
+    def _expanded(self, rule: ToolRule) -> list[Rule]:
+        """A rule for each place that its tool uses."""
+        try:
+            return [rule.for_host(at.host, at.port, at.tls, at.private) for at in self.tools(rule.tool)]
+        except ValueError as error:
+            raise wrong(rule.source, f"`tool: {rule.tool}`: {error}") from None
 
     def persona(self, name: str, extra: Iterable[Rule] = ()) -> Persona:
         family = list(self.lineage(name))

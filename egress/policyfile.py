@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 from egress.model import Host, Source
 from egress.names import Malformed, as_address, parse_host, parse_port, split_authority
 from egress.policy import Filesystem, Fixed
-from egress.policyrules import Readers, read_allow, read_deny, read_fields, read_list, read_text, read_variable
+from egress.policyfields import Readers, read_fields, read_list, read_text, read_variable
+from egress.policyrules import ToolRule, read_allow, read_deny
 from egress.policytree import Node, Pairs, Word, describe, is_null, read_tree
 from egress.problems import PolicyError, Problems, wrong
 from egress.rules import Rule
@@ -36,7 +37,8 @@ class Ref(NamedTuple):
     source: Source
 
 
-Entries = tuple[Rule | Ref, ...]
+Entry = Rule | ToolRule | Ref
+Entries = tuple[Entry, ...]
 
 
 class Group(NamedTuple):
@@ -147,12 +149,12 @@ def _path(node: Node) -> str:
     return path
 
 
-def _entries(node: Node, read: Callable[[Node], Rule]) -> Entries:
+def _entries(node: Node, read: Callable[[Node], Rule | ToolRule]) -> Entries:
     """Rules, and @groups in their place among them."""
     if is_null(node):
         return ()
     problems = Problems()
-    entries: list[Rule | Ref] = []
+    entries: list[Entry] = []
     for item in read_list(node, '[example.com, "@group"]'):
         try:
             entries.append(_entry(item, read))
@@ -162,7 +164,7 @@ def _entries(node: Node, read: Callable[[Node], Rule]) -> Entries:
     return tuple(entries)
 
 
-def _entry(node: Node, read: Callable[[Node], Rule]) -> Rule | Ref:
+def _entry(node: Node, read: Callable[[Node], Rule | ToolRule]) -> Entry:
     if isinstance(node, Word) and node.text.startswith("@"):
         return Ref(node.text[1:], node.source)
     return read(node)

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from egress.model import Host, Source
 from egress.policy import Fixed
-from egress.policybook import Book
+from egress.policybook import Book, Tools, no_tools
 from egress.policyfile import Document, Entries, Group, Profile, Ref
 from egress.problems import Problems, near
 
@@ -26,15 +26,16 @@ Definition = TypeVar("Definition", Group, Profile)
 _MAX_LISTED = 50
 
 
-def bind(layers: Iterable[Layer]) -> Book:
+def bind(layers: Iterable[Layer], tools: Tools = no_tools) -> Book:
     """Put layers over each other, the lowest first; raises `PolicyError` for all that does not fit."""
     problems = Problems()
-    book = Book({}, {}, {})
+    book = Book({}, {}, {}, tools)
     for layer in layers:
         book = Book(
             _overlay(book.groups, [document.groups for document in layer], "group", problems),
             _overlay(book.personas, [document.personas for document in layer], "persona", problems),
             {**book.hosts, **_hosts(layer, problems)},
+            tools,
         )
     groups, profiles = list(_all(book.groups.values())), list(_all(book.personas.values()))
     _check_groups(book, groups, profiles, problems)

@@ -13,16 +13,16 @@ import errno
 import os
 import stat
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
 
 import egress
-from egress.model import Source
-from egress.problems import PolicyError, Problems, wrong
+from egress.record import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from egress.model import Source
     from egress.policy import Policy
-    from egress.policybook import Book
+    from egress.policybook import Book, ToolHost
     from egress.policyfile import Document
+    from egress.problems import PolicyError, Problems
 
 MAX_BYTES = 64 * 1024 * 1024
 SHIPPED_AS = "policies"
@@ -67,11 +67,18 @@ def load(sources: Sources) -> Policy:
 def read(sources: Sources) -> Book:
     """All definitions, before a persona is put together."""
     from egress.policylayers import bind  # who only locates and compares need not pay for YAML
+    from egress.problems import Problems
 
     problems = Problems()
     layers = [_documents(files, problems) for files in _layers(sources)]
     problems.settle()
-    return bind(layers)
+    return bind(layers, _tool_hosts)
+
+
+def _tool_hosts(tool: str) -> Iterable[ToolHost]:
+    from egress.toolhosts import expand  # asks the tool itself, so only for a rule that says `tool:`
+
+    return expand(tool)
 
 
 def fingerprint(sources: Sources) -> Hashable:
@@ -113,11 +120,11 @@ def _listing(directory: str, optional: bool = False) -> list[str]:
     except OSError as error:
         if optional and error.errno == errno.ENOENT:
             return []
-        raise wrong(Source(str(directory), 0), f"cannot be read: {error.strerror}") from None
+        raise _wrong(str(directory), 0, f"cannot be read: {error.strerror}") from None
     for name in names:
         if name.endswith(".yml"):  # a deny list that is silently not read is worse than an error
             path = os.path.join(directory, name)
-            raise wrong(Source(path, 0), "is not read under this name; rename it to end in .yaml")
+            raise _wrong(path, 0, "is not read under this name; rename it to end in .yaml")
     return [os.path.join(directory, name) for name in names]
 
 
@@ -128,6 +135,7 @@ def _is_policy(name: str) -> bool:
 
 def _documents(files: Iterable[File], problems: Problems) -> list[Document]:
     from egress.policyfile import parse_document
+    from egress.problems import PolicyError
 
     documents = []
     for file in files:
@@ -138,18 +146,25 @@ def _documents(files: Iterable[File], problems: Problems) -> list[Document]:
     return documents
 
 
+def _wrong(file: str, line: int, message: str) -> PolicyError:
+    from egress.model import Source
+    from egress.problems import wrong
+
+    return wrong(Source(file, line), message)
+
+
 def _text(file: File) -> str:
     try:
         data = _bytes(file.path)
     except OSError as error:
-        raise wrong(Source(file.shown, 0), f"cannot be read: {error.strerror or error}") from None
+        raise _wrong(file.shown, 0, f"cannot be read: {error.strerror or error}") from None
     if len(data) > MAX_BYTES:
-        raise wrong(Source(file.shown, 0), f"is larger than {MAX_BYTES} bytes")
+        raise _wrong(file.shown, 0, f"is larger than {MAX_BYTES} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise wrong(Source(file.shown, line), f"not UTF-8: byte 0x{data[error.start]:02x}") from None
+        raise _wrong(file.shown, line, f"not UTF-8: byte 0x{data[error.start]:02x}") from None
 
 
 def _bytes(path: str) -> bytes:

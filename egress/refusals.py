@@ -152,8 +152,9 @@ TABLE: dict[Reason, Row] = {
 class Refused(Exception):
     """Raised in one layer, told to the client and to the log in another.
 
-    `detail` is for people; `asked` is what the client wrote, where it never became a target. Whoever
-    puts it on record says so (`logged`) and by which rule; whoever tells the client, too (`told`).
+    `detail` is for people; `asked` is what the client wrote, where it never became a target; `request` is
+    the one that was looked into, as `egress check` takes it. Whoever puts it on record says so (`logged`) and
+    by which rule; whoever tells the client, too (`told`).
     """
 
     def __init__(self, reason: Reason, detail: str = "", asked: str = "") -> None:
@@ -161,5 +162,6 @@ class Refused(Exception):
         self.reason = reason
         self.detail = detail
         self.asked = asked
+        self.request = ""
         self.rule: Rule | None = None
         self.logged = self.told = False

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 
+from egress.counsel import is_open
 from egress.gateway import Gateway
 from egress.net.relay import Outcome
 from egress.passage import Passage
 from egress.policy import Policy
+from egress.refusals import Reason
 
 _EVERY = 1.0
 
@@ -63,7 +65,10 @@ class Reloader:
     def _still_allowed(self, passage: Passage) -> bool:
         decision = self._gate.live.persona(passage.persona).decide(passage.target)
         if not decision.allowed or decision.rule is None:
-            return False
+            by_counsel = passage.decision.reason in (Reason.OBSERVED, Reason.ANSWERED)
+            return by_counsel and is_open(passage.via, passage.target, decision)  # no file had allowed it before
         port, rule = passage.target.port, passage.rule
         needs_less = rule.private <= decision.rule.private
-        return needs_less and decision.rule.expects_tls(port) <= rule.expects_tls(port)  # what was not checked, was not
+        # what was not checked, and what was not looked into, was not
+        asks_more = decision.rule.expects_tls(port) > rule.expects_tls(port)
+        return needs_less and not asks_more and decision.rule.needs_inspection <= rule.needs_inspection

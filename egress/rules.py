@@ -26,11 +26,40 @@ class Pattern(NamedTuple):
 
 
 class Secret(NamedTuple):
-    """A credential put in on the host side; the sandbox sees a placeholder."""
+    """A credential put in on the host side; the sandbox sees a placeholder. Names of headers are in lower case."""
 
-    env: str
     header: str
     format: str = "{}"
+    env: str | None = None  # holds the placeholder inside, and outside the value, unless a file or command has it
+    file: str | None = None
+    command: tuple[str, ...] = ()
+    optional: bool = False
+    allow_other: bool = False
+
+    @property
+    def placeholder(self) -> str:
+        return f"egress-placeholder-{self.env or self.header}"
+
+    @property
+    def source(self) -> str:
+        """Where the value comes from, in words."""
+        if self.command:
+            return f"the command {' '.join(self.command)}"
+        return f"the file {self.file}" if self.file else f"${self.env}"
+
+
+class Headers(NamedTuple):
+    """Fields that a request must have, with a value or with any (None), and those that it must not."""
+
+    require: tuple[tuple[str, str | None], ...] = ()
+    forbid: tuple[str, ...] = ()
+
+
+class UploadLimit(NamedTuple):
+    """Bytes of body that one request may send, and all of a session by the same rule."""
+
+    request: int | None = None
+    session: int | None = None
 
 
 class Requests(NamedTuple):
@@ -38,8 +67,15 @@ class Requests(NamedTuple):
 
     methods: frozenset[str] = frozenset()
     paths: tuple[str, ...] = ()
+    headers: Headers | None = None
+    upload_limit: UploadLimit | None = None
     secret: Secret | None = None
     inspect: bool = False
+
+    @property
+    def only_brings_a_secret(self) -> bool:
+        """It says nothing about which requests, and leaves that to the other rules of its host."""
+        return self.secret is not None and self == Requests(secret=self.secret)
 
 
 class Rule(NamedTuple):

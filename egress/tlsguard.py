@@ -22,7 +22,7 @@ async def watch(passage: Passage, limits: Limits) -> None:
     """Let the opening of a TLS handshake through, piece by piece as it is understood."""
     client, upstream, host = passage.client, passage.upstream, passage.target.host
     assert upstream is not None  # noqa: S101  # it was reached
-    hello = await _named(client, clienthello.read(client.buffer, limits.client_hello), host, limits)
+    hello = await hear(client, host, limits)
     await _pass_on(client, upstream, hello.size)
     passage.up += hello.size
     if not await _asks_again(upstream, limits):
@@ -30,6 +30,11 @@ async def watch(passage: Passage, limits: Limits) -> None:
     passage.down += len(upstream.buffer)
     await _pass_on(upstream, client, len(upstream.buffer))
     await _named(client, helloretry.read(client.buffer, limits.client_hello), host, limits)
+
+
+async def hear(client: Stream, host: Host, limits: Limits) -> ClientHello:
+    """A whole hello that names the host; it stays in the client's buffer."""
+    return await _named(client, clienthello.read(client.buffer, limits.client_hello), host, limits)
 
 
 async def _named(client: Stream, reading: Handshake[ClientHello], host: Host, limits: Limits) -> ClientHello:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher.mounts import Kind, PlanError, is_within
-from launcher.plan import Grant, Request
+from launcher.plan import Grant
 from launcher.project import too_wide
 from launcher.protect import Guard
+from launcher.request import Request
 from launcher.sockets import is_socket
 from launcher.tools import Link, Trace, trace
 

@@ -19,8 +19,8 @@ Three things are not in the list, and the caller owes them:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher.mounts import DEV_NULL, Kind, Mount, PlanError
 from launcher.plan import Plan
 

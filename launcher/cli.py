@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-from typing import Any
 
+from egress.record import TYPE_CHECKING
 from launcher import options
 from launcher.interrupts import Interrupted, end_with
 from launcher.mounts import PlanError
-from launcher.process import fill_standard_streams
+from launcher.process import fill_standard_streams, on_terminal
+
+if TYPE_CHECKING:
+    from typing import Any
 
 _FAILED = 125
 
@@ -21,7 +24,6 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     ours, command = _split(words)
     from launcher.run import launch
-    from launcher.terminal import on_terminal
 
     try:
         values = _values(ours)

@@ -37,12 +37,23 @@ def heed() -> None:
 
 
 def end_with(code: int) -> int:
-    """For a person at a terminal: a shell gives up its loop for a job that SIGINT has killed, not for a number."""
+    """For a person at a terminal: a shell gives up its loop for a job that SIGINT has killed, not for a number.
+
+    Ctrl-C is for all of a job, also for the script or the make that we are a part of. While every key went to
+    the sandbox the kernel told none of them, so we do.
+    """
     if code == 128 + signal.SIGINT and not is_ignored(signal.SIGINT):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         heed()
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(0 if _had_the_keys() else os.getpid(), signal.SIGINT)
     return code
+
+
+def _had_the_keys() -> bool:
+    try:
+        return os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:  # no terminal, or not that of our session
+        return False
 
 
 def is_ignored(number: int) -> bool:

@@ -9,7 +9,7 @@ Everything that the terminal sends to a foreground job reaches bwrap too, which 
 command. It would die of a Ctrl-C, and take with it a command that meant to handle it. So the keeper traces
 bwrap (ptrace) and lets no signal through to it. Those that stop a job are reported, for the launcher to see
 whether the command has stopped: it alone decides. Where tracing is not allowed, bwrap stops and dies as it
-does everywhere.
+does everywhere. The first report says that it is traced, or cannot be: the command must not run before.
 
 All signals are blocked here and taken one by one; SIGIO tells of orders, and of the end of their pipe, which
 is the launcher's. Then the user's terminal is given back, if the launcher had it, and everything ends.
@@ -29,6 +29,8 @@ from typing import NamedTuple, NoReturn
 from launcher.process import Child, Run, Streams, become, close_all_but
 
 _WORD = 4  # bytes of a report
+_HELD = 0  # the first one, and no wait status
+_LETTER = 5  # bytes of an order
 _STOPPING = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGSTOP)
 _SEIZE, _CONTINUE, _EXIT_KILL = 0x4206, 7, 0x100000  # of ptrace(2)
 
@@ -41,11 +43,15 @@ class Order(Enum):
 
 
 class Stage(NamedTuple):
-    """What the session is made of; `give_back` is for the end of the launcher, and needs `tty`."""
+    """What the session is made of; `give_back` is for the end of the launcher, and needs `tty`.
+
+    `may_ask`: a program that reads in the background is to be stopped, and so told of, not refused.
+    """
 
     slave: int
     streams: Streams
     foreground: bool
+    may_ask: bool
     tty: int
     give_back: Callable[[], None]
 
@@ -73,9 +79,15 @@ def start(run: Run, stage: Stage, keep: tuple[int, ...]) -> Child:
     return Child(pid, events, orders)
 
 
-def order(child: Child, what: Order) -> None:
+def order(child: Child, what: Order, group: int) -> None:
+    """`group` is the command's own, or 0: it may have left bwrap's."""
     with suppress(BrokenPipeError):  # it is gone, and its report says how
-        os.write(child.orders, what.value)
+        os.write(child.orders, what.value + group.to_bytes(_LETTER - 1, "big"))
+
+
+def wait_until_held(child: Child) -> None:
+    """From then on bwrap is safe from what the command may send to its own group."""
+    os.read(child.events, _WORD)
 
 
 def read_report(child: Child) -> Report | None:
@@ -111,12 +123,15 @@ class _Keeper:
         os.close(started)
         os.read(running, 1)  # it ends with exec: traced any earlier, a bwrap that is setuid would not be so
         self._tracer = _Tracer.of(self._bwrap)
+        self._tell(_HELD)
 
     def _take_place(self) -> None:
         """In the child."""
         os.setpgid(0, 0)
         if self._stage.foreground:
             os.tcsetpgrp(self._stage.slave, os.getpid())
+        if self._stage.may_ask:  # who started us may ignore it, as a shell does for its $(…)
+            signal.signal(signal.SIGTTIN, signal.SIG_DFL)
 
     def _serve(self) -> NoReturn:
         while True:
@@ -151,30 +166,28 @@ class _Keeper:
 
     def _follow_orders(self) -> None:
         with suppress(BlockingIOError):
-            while given := os.read(self._obey, 1):
-                self._arrange(Order(given))
+            while given := os.read(self._obey, _LETTER):
+                self._arrange(Order(given[:1]), int.from_bytes(given[1:], "big"))
             self._end()
 
-    def _arrange(self, given: Order) -> None:
-        """Who has the terminal; then let them all go on."""
+    def _arrange(self, given: Order, group: int) -> None:
+        """Who has the terminal; then let them go on, and tell none of them twice: vim garbles its screen at that."""
         if not self._bwrap:
             return
+        with suppress(OSError):  # it was hung up, or that group is no more
+            self._pass_on(given)
+        for one in {self._job, group or self._bwrap}:
+            with suppress(ProcessLookupError):
+                os.killpg(one, signal.SIGCONT)
+
+    def _pass_on(self, given: Order) -> None:
         slave, mine = self._stage.slave, os.getpgrp()
         has_it = os.tcgetpgrp(slave)
         if given is Order.BACKGROUND and has_it != mine:
             self._job = has_it
             os.tcsetpgrp(slave, mine)
         elif given is Order.FOREGROUND and has_it == mine:
-            self._give_to_job(slave)
-        for group in {self._job, self._bwrap}:
-            with suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGCONT)
-
-    def _give_to_job(self, slave: int) -> None:
-        try:
             os.tcsetpgrp(slave, self._job)
-        except OSError:  # that group is no more
-            os.tcsetpgrp(slave, self._bwrap)
 
     def _end(self) -> NoReturn:
         """The launcher is gone."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+
+from egress.record import NamedTuple
 
 DEV_NULL = "/dev/null"
 

@@ -16,11 +16,14 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
 
 from egress import __version__, places
 from egress.policysources import Sources, fingerprint
-from launcher.plan import Filesystem
+from egress.record import TYPE_CHECKING, NamedTuple
+from launcher.request import Filesystem
+
+if TYPE_CHECKING:
+    from typing import Any
 
 _MOST = 1 << 20
 

@@ -1,6 +1,6 @@
 """What will be true in the sandbox, as values: from what was asked and what is there, to a list of mounts.
 
-    Request   what the user and the persona ask for
+    Request   what the user and the persona ask for (`launcher.request`)
     Facts     what `launcher.survey` found on this machine that matters for it
     Plan      mounts in order, environment, command, placeholders, notes, warnings
 
@@ -19,50 +19,15 @@ Nothing here touches the machine, so every row of the table can be tested by com
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher import env
 from launcher.mounts import PROC_SYS, SYS, SYS_SHOWN, Kind, Mount, PlanError, Row, by_depth, covering, is_within
 from launcher.protect import Found
+from launcher.request import Request
 from launcher.tools import Link
 
 HOSTNAME = "sandbox"
-
-
-class Filesystem(NamedTuple):
-    """A persona's `filesystem`. Paths are absolute, below ~, or below the project."""
-
-    write: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()
-    hide: tuple[str, ...] = ()
-    protect: tuple[str, ...] = ()
-
-
-class Own(NamedTuple):
-    """A file of the gate: the policy can be read inside, the audit log cannot."""
-
-    path: str
-    why: str
-    hide: bool = True
-
-
-class Request(NamedTuple):
-    command: tuple[str, ...]
-    project: str
-    directory: str = ""  # where the user is; flags are relative to it
-    filesystem: Filesystem = Filesystem()
-    write: tuple[str, ...] = ()  # --rw
-    read: tuple[str, ...] = ()  # --ro
-    sockets: tuple[str, ...] = ()  # --socket
-    env: tuple[str, ...] = ()  # the persona's
-    set_env: tuple[str, ...] = ()  # --env
-    own: tuple[Own, ...] = ()
-    files: tuple[Mount, ...] = ()  # texts of ours, such as a certificate
-    variables: Mapping[str, str] = {}  # and variables that name them
-    proxy: str = "http://127.0.0.1:3128"
-    capture: bool = True
-    nameserver: str = "198.18.0.1"
-    terminal: bool = False  # it has a terminal of our own making
 
 
 class Grant(NamedTuple):

@@ -16,11 +16,14 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, NoReturn
 
+from egress.record import TYPE_CHECKING, NamedTuple
 from launcher.interrupts import STARTED_WITH
 
-Run = Callable[[], NoReturn]  # execs bwrap
+if TYPE_CHECKING:
+    from typing import NoReturn, TypeAlias
+
+Run: TypeAlias = "Callable[[], NoReturn]"  # execs bwrap
 Streams = tuple[int, int, int]
 
 _CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -46,6 +49,10 @@ def exit_code(status: int) -> int:
     """As a shell says it: the code, or 128 and the signal."""
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
+
+
+def on_terminal() -> bool:
+    return any(map(os.isatty, (0, 1, 2)))
 
 
 def fill_standard_streams() -> None:

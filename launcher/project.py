@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher import gitconfig
 from launcher.mounts import PlanError, is_within
 from launcher.protect import GIT, GIT_COMMONDIR, GIT_FILE, GIT_PER_WORKTREE, NO_GIT, Guard

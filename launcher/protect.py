@@ -29,7 +29,8 @@ directory of the project has hooks of its own: think before running git in there
 from __future__ import annotations
 
 import stat
-from typing import NamedTuple
+
+from egress.record import NamedTuple
 
 
 class Guard(NamedTuple):

@@ -15,23 +15,25 @@ import os
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
 
-from launcher import bwrap, keeper, process, seccomp
+from egress.record import TYPE_CHECKING
+from launcher import bwrap, process, seccomp
 from launcher.descriptors import binds_descriptors, carry, memory
 from launcher.interrupts import interruptible
 from launcher.mounts import Kind, PlanError, is_within
-from launcher.netns.connector import Connector
 from launcher.netns.handover import Handover, Joiner
 from launcher.netns.model import HandoverError, Wanted
 from launcher.options import Resources
 from launcher.placeholders import Held, hold
 from launcher.plan import Plan
 from launcher.process import Child
-from launcher.terminal import Terminal
 
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from launcher.confine import Confined
+    from launcher.netns.connector import Connector
+    from launcher.terminal import Terminal
 
 _NO_LIMITS = Resources()
 
@@ -78,6 +80,10 @@ class Room:
         return self.joiner.connector
 
     def release(self) -> None:
+        if self.child is not None and self.child.events >= 0:
+            from launcher import keeper
+
+            keeper.wait_until_held(self.child)
         self.joiner.release()
 
     def has_run(self) -> bool:
@@ -120,6 +126,8 @@ class Room:
         try:
             if terminal is None:
                 return process.start(run, (0, 1, 2), needed)
+            from launcher import keeper
+
             return keeper.start(run, terminal.stage(), needed)
         finally:
             for descriptor in (*mine, arguments):

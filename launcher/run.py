@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
 
 from egress import places, policysources
-from launcher import brief, interrupts
+from egress.record import TYPE_CHECKING, NamedTuple
+from launcher import interrupts
 from launcher.mounts import PlanError
 from launcher.netns.model import Wanted
 from launcher.options import Options
 from launcher.outline import Outline, recall, remember
-from launcher.plan import Filesystem, Own, Plan, Request, plan
+from launcher.plan import Plan, plan
+from launcher.process import on_terminal
+from launcher.request import Filesystem, Own, Request
 from launcher.room import Room, load_filters
 from launcher.survey import survey
-from launcher.terminal import Terminal, on_terminal
 
 if TYPE_CHECKING:
     from egress.problems import PolicyError
     from launcher.bridge import RelaySocket
     from launcher.publish import Opening
+    from launcher.terminal import Terminal
 
 _CANNOT_RUN, _NOT_FOUND = 126, 127
 
@@ -75,7 +77,7 @@ def _run(session: Session, on_tty: bool) -> int:
     filters = load_filters(session.options.seccomp)
     session = session._replace(openings=_openings(session.options))
     interrupts.hold()
-    terminal = Terminal() if on_tty else None
+    terminal = _terminal() if on_tty else None
     try:
         room = Room(session.plan, _wanted(session.options), terminal, filters, session.options.resources)
         try:
@@ -83,16 +85,29 @@ def _run(session: Session, on_tty: bool) -> int:
             if terminal is not None:
                 terminal.take()
             room.release()
-            if terminal is None and not session.options.verbose and (code := brief.exit_code(room)) is not None:
-                return code
-            from launcher.serve import serve
-
-            return serve(session, room, terminal, filters.warnings)
+            return _attend(session, room, terminal, filters.warnings)
         finally:
             room.close()
     finally:
         if terminal is not None:
             terminal.close()
+
+
+def _terminal() -> Terminal:
+    from launcher.terminal import Terminal
+
+    return Terminal()
+
+
+def _attend(session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> int:
+    """While the command runs; what this takes to load is no longer on the user's clock."""
+    from launcher import brief
+
+    if terminal is None and not session.options.verbose and (code := brief.exit_code(room)) is not None:
+        return code
+    from launcher.serve import serve
+
+    return serve(session, room, terminal, warnings)
 
 
 def _openings(options: Options) -> tuple[Opening, ...]:
@@ -124,12 +139,11 @@ def _outline(sources: policysources.Sources) -> Outline:
     known = recall(sources, os.environ)
     if known is not None:
         return known
-    from egress import enforce
     from egress.policybook import choose
     from egress.problems import PolicyError
 
     try:
-        policy = enforce.load(sources)
+        policy = policysources.load(sources)
         if sources.persona is None:
             names = ", ".join(policy.personas)
             raise PlanError("no persona was given", f"add --persona NAME, one of: {names}", status=2)

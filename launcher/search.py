@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher.mounts import PlanError
 from launcher.protect import Found, Guard, is_placeholder
 

@@ -13,7 +13,8 @@ each time, so that its warnings are given each time, and compiled once.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+
+from egress.record import NamedTuple
 
 DEFAULT, DEBUG, OFF = "default", "debug", "off"
 MACHINES = ("x86_64", "aarch64")

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import uvloop
 
-from egress import app, enforce
+from egress import app
 from egress.audit import Audit
 from egress.captureface import Capture, HostPort
 from egress.model import Decision, Verdict, Via
@@ -20,6 +20,7 @@ from egress.problems import PolicyError
 from egress.refusals import Reason
 from egress.sessions import Door
 from egress.synthetic import SyntheticNames
+from egress.vault import Vault
 from launcher.aftermath import new_repositories
 from launcher.mounts import PlanError
 from launcher.netns.captured import Rejects, original_destination
@@ -52,7 +53,8 @@ class _Serving:
         loop = asyncio.get_running_loop()
         watch = Watch(self._room, self._terminal, loop)
         relayed = self._terminal.relay(loop) if self._terminal is not None else None
-        gate = app.Gate(self._setup(), self._policy(), loop)
+        setup = self._setup()
+        gate = app.Gate(setup, self._policy(setup), loop)
         nameserver = in_sandbox(gate.live, gate.audit, self._persona, self._names, loop)
         self._open(gate, nameserver, loop)
         publisher = self._publish(gate, loop)
@@ -81,16 +83,16 @@ class _Serving:
             else:
                 loop.call_later(_SOON, self._vanish_when_running, watch, loop)
 
-    def _policy(self) -> Policy:
+    def _policy(self, setup: app.Setup) -> Policy:
         """The files themselves, now that there is time to read them."""
         try:
-            return enforce.load(self._session.sources)
+            return setup.load()
         except PolicyError as error:
             raise PlanError(str(error), "egress policy lint", status=2) from None
 
     def _setup(self) -> app.Setup:
         server, upstreams = routes(self._session.options.dns_server, self._session.options.upstream)
-        return app.Setup(self._session.sources, self._session.audit, self._say, None, server, upstreams)
+        return app.Setup(self._session.sources, self._session.audit, self._say, Vault(), None, server, upstreams)
 
     def _open(self, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop) -> None:
         handover = self._room.handover

@@ -11,15 +11,16 @@ import os
 import pwd
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher import gitconfig, sockets
 from launcher.asked import absolute, asked
 from launcher.etc import texts
 from launcher.mounts import HOMES, PROC, SCRATCH, SECRETS, Kind, PlanError, Row, is_within
-from launcher.plan import HOSTNAME, Facts, Grant, Hidden, Request
+from launcher.plan import HOSTNAME, Facts, Grant, Hidden
 from launcher.project import nested, other_tree, project_directory, read_text, repository
 from launcher.protect import CLAUDE, PROJECT, Found, Guard
+from launcher.request import Request
 from launcher.search import Patterns, Search, is_pattern, locate, search
 from launcher.tools import Needs, Places, needs, trace, which
 
@@ -136,13 +137,15 @@ def _hidden() -> Iterator[Hidden]:
     """Rows that exist and that this user could use at all."""
     seen = set()
     for row in (*HOMES, *SECRETS, *PROC):
-        for path in _expanded(row.path):
+        for path in filter(_is_usable, _expanded(row.path)):
             real = os.path.realpath(path)
-            is_dir = os.path.isdir(real)
-            usable = os.access(real, os.R_OK) or os.access(real, os.W_OK) or (is_dir and os.access(real, os.X_OK))
-            if usable and real not in seen:
+            if real not in seen:
                 seen.add(real)
-                yield Hidden(row._replace(path=real), is_dir)
+                yield Hidden(row._replace(path=real), os.path.isdir(real))
+
+
+def _is_usable(path: str) -> bool:
+    return os.access(path, os.R_OK) or os.access(path, os.W_OK) or (os.path.isdir(path) and os.access(path, os.X_OK))
 
 
 def _expanded(path: str) -> list[str]:

@@ -38,10 +38,6 @@ if TYPE_CHECKING:
 Mode = list[Any]  # as termios has it
 
 
-def on_terminal() -> bool:
-    return any(map(os.isatty, (0, 1, 2)))
-
-
 class Terminal:
     """Opened before the sandbox starts, relayed while it runs, restored when it is over."""
 
@@ -53,6 +49,7 @@ class Terminal:
         self._tty = _open_own(next(number for number in (0, 1, 2) if os.isatty(number)))
         self._before = termios.tcgetattr(self._tty)
         self._wanted = os.isatty(0) and os.isatty(1)
+        self._formats = not os.isatty(1)  # others, further on in a pipeline, write to it
         self._ended: asyncio.Future[None] | None = None
         self._copies: list[Copy] = []
         self._lent = termios.tcgetattr(self._master)
@@ -64,8 +61,10 @@ class Terminal:
     def stage(self) -> Stage:
         """For the keeper."""
         streams = tuple(self._slave if os.isatty(number) else number for number in (0, 1, 2))
-        foreground = self._wanted and self._is_foreground()
-        return Stage(self._slave, (streams[0], streams[1], streams[2]), foreground, self._tty, self._give_back)
+        ours = self._is_foreground()
+        return Stage(
+            self._slave, (streams[0], streams[1], streams[2]), self._wanted and ours, ours, self._tty, self._give_back
+        )
 
     def take(self, *, asked: bool = False) -> bool:
         """Make every key the sandbox's, if it wants them and they are ours to give; whether it has them."""
@@ -129,13 +128,19 @@ class Terminal:
     def _make_raw(self) -> bool:
         if self.is_restored:  # the user may have changed it while we were stopped
             self._before = termios.tcgetattr(self._tty)
-        termios.tcsetattr(self._tty, termios.TCSADRAIN, _raw(self._before))
+        termios.tcsetattr(self._tty, termios.TCSADRAIN, self._raw())
         return True
+
+    def _raw(self) -> Mode:
+        raw = _raw(self._before)
+        if self._formats:
+            raw[1] = self._before[1]
+        return raw
 
     def _give_back(self) -> None:
         """For the one who outlives us: nobody else may have set it since."""
         with suppress(termios.error):
-            if termios.tcgetattr(self._tty) == _raw(self._before):
+            if termios.tcgetattr(self._tty) == self._raw():
                 termios.tcsetattr(self._tty, termios.TCSANOW, self._before)
 
     def _set_up(self) -> None:
@@ -144,7 +149,8 @@ class Terminal:
             now = termios.tcgetattr(self._master)
             is_lent = now == self._lent
             mode = list(self._before) if is_lent else now
-            mode[1] = mode[1] & ~termios.OPOST | (0 if self.is_restored else self._before[1] & termios.OPOST)
+            formatted = self.is_restored or self._formats
+            mode[1] = mode[1] & ~termios.OPOST | (0 if formatted else self._before[1] & termios.OPOST)
             termios.tcsetattr(self._master, termios.TCSANOW, mode)
             self._lent = termios.tcgetattr(self._master) if is_lent else self._lent
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher.mounts import is_within
 
 MOST_LINKS = 200  # followed, of one directory in PATH

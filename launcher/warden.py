@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 
-from launcher import mountns
 from launcher.posts import Posts, sweep
 
 _END_WAIT = 3.0  # for the sandbox's processes, when bwrap or the launcher is gone
@@ -63,7 +61,13 @@ def watch(pid: int) -> int:
 
 def wait(process: int) -> None:
     if process >= 0:
-        select.select([process], [], [], _END_WAIT)
+        _is_readable(process, _END_WAIT)
+
+
+def _is_readable(descriptor: int, within: float | None) -> bool:
+    import select  # nobody waits before the command runs
+
+    return bool(select.select([descriptor], [], [], within)[0])
 
 
 def _detach(kept: set[int]) -> None:
@@ -96,7 +100,9 @@ def _stay(line: int, posts: Posts) -> None:
 
 def _guard(line: int, pid: int) -> None:
     """Until the line ends. The start belongs to the command: what is to be done here costs time to load."""
-    if not select.select([line], [], [], _START)[0]:
+    if not _is_readable(line, _START):
+        from launcher import mountns
+
         with contextlib.suppress(OSError):  # it is over already
             mountns.cut_off(pid)
-        select.select([line], [], [])
+        _is_readable(line, None)

@@ -114,7 +114,9 @@ class Watch:
     def _told_to_stop(self, number: int) -> None:
         assert self._terminal is not None  # noqa: S101  # only a keeper tells
         if number in _FOR_THE_TERMINAL and self._terminal.take(asked=True):
-            keeper.order(self._child, Order.FOREGROUND)
+            self._order(Order.FOREGROUND)
+        elif number in _FOR_THE_TERMINAL and interrupts.is_ignored(number):
+            self._loop.call_later(_NOW_AND_THEN, self._go_on)  # nobody would stop us: it waits, and asks again
         else:
             self._look(number, _LOOKS)
 
@@ -146,21 +148,30 @@ class Watch:
             self._stop(signal.SIGTSTP)
 
     def _stop(self, number: int) -> None:
-        """All of our own job, as the terminal would; the next line runs when somebody has continued us."""
+        """All of our own job, as the terminal would; what is after the kill runs when somebody has continued us."""
         if self._terminal is not None:
             self._terminal.show_all()
             self._terminal.restore()
-        self._loop.remove_signal_handler(signal.SIGTSTP)
+        for own in (signal.SIGTSTP, signal.SIGCONT):
+            self._loop.remove_signal_handler(own)
         os.kill(0, number)
         self._heed(signal.SIGTSTP, self._asked_to_stop)
+        self._heed(signal.SIGCONT, self._go_on)
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._terminal is not None:
-            taken = self._terminal.take()
-            self._terminal.resize()
-            keeper.order(self._child, Order.FOREGROUND if taken else Order.BACKGROUND)
-        self.send(signal.SIGCONT)
+        if self._terminal is None:
+            self.send(signal.SIGCONT)
+            return
+        taken = self._terminal.take()
+        self._terminal.resize()
+        self._order(Order.FOREGROUND if taken else Order.BACKGROUND)
+
+    def _order(self, what: Order) -> None:
+        command, group = self._command(), 0
+        with suppress(ProcessLookupError):
+            group = os.getpgid(command) if command is not None else 0
+        keeper.order(self._child, what, group)
 
     def _finish(self, code: int) -> None:
         interrupts.hold()

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from egress.audit import Audit
 from egress.gateway import Gateway
+from egress.inspecting import Inspecting, Opener
 from egress.limits import LIMITS, Limits
 from egress.model import Host, Source
 from egress.net.listeners import open_tcp
@@ -27,8 +28,11 @@ from egress.net.resolver import Finding, Resolver
 from egress.passage import Traffic
 from egress.policy import Fixed, Persona, Policy
 from egress.reception import Reception
+from egress.requestdesk import Desk
 from egress.rules import Rule, parse_rule
 from egress.sessions import Door, Live
+from egress.uploads import Uploads
+from egress.vault import Vault
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 PATIENCE = 15.0  # for what must happen; nothing waits as long as that unless it is broken
@@ -301,6 +305,10 @@ def socks_request(name: bytes, port: int, command: int = 1) -> bytes:
     return bytes((5, command, 0, 3, len(name))) + name + port.to_bytes(2, "big")
 
 
+def opener() -> Opener:
+    raise AssertionError("no TLS is opened here")
+
+
 @asynccontextmanager
 async def gate(
     tmp_path: Path,
@@ -309,6 +317,7 @@ async def gate(
     hosts: Mapping[str, int] | None = None,
     limits: Limits = LIMITS,
     names: Resolver | None = None,
+    environ: Mapping[str, str] | None = None,
     **options: Any,
 ) -> AsyncIterator[Kit]:
     """A gate for persona `p`; `hosts` maps names to ports on loopback, `names` resolves all others."""
@@ -317,7 +326,11 @@ async def gate(
     policy = Policy({"p": Persona("p", allow, deny)}, fixed)
     audit = Audit(str(tmp_path / "audit.jsonl"), "test")
     traffic, resolver = Traffic(loop, limits), names or Resolver(loop, limits)
-    gateway = Gateway(Live(policy), audit, resolver, traffic, loop, limits=limits, **options)
+    vault = Vault({} if environ is None else environ)
+    desk = Desk(vault, Uploads())
+    policy = vault.settle(policy, {"p"})
+    gateway = Gateway(Live(policy), audit, resolver, traffic, desk, loop, limits=limits, **options)
+    gateway.inspection = Inspecting(opener)
     reception = Reception(gateway)
     sock = open_tcp("127.0.0.1", 0)
     reception.open(sock, Door(None if "users" in options else "p"))
@@ -327,4 +340,5 @@ async def gate(
         traffic.close()
         await reception.close()
         resolver.close()
+        desk.uploads.close()
         audit.close()

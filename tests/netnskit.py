@@ -34,7 +34,8 @@ def readable_copy() -> Iterator[Path]:
     """The sources where an ordinary user can read them."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     try:
-        shutil.copytree(ROOT / "launcher", folder / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
+        for package in ("egress", "launcher"):
+            shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("netnsinside.py", "netnsstory.py"):
             shutil.copy(ROOT / "tests" / name, folder)
         subprocess.run(["chmod", "-R", "a+rX", folder], check=True)

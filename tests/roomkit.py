@@ -14,7 +14,8 @@ import sys
 from launcher import bwrap
 from launcher.descriptors import binds_descriptors, carry, memory
 from launcher.placeholders import hold
-from launcher.plan import Filesystem, Own, Plan, Request, plan
+from launcher.plan import Plan, plan
+from launcher.request import Filesystem, Own, Request
 from launcher.survey import survey
 
 BWRAP = "/usr/bin/bwrap"

@@ -25,13 +25,16 @@ ROOT = Path(__file__).resolve().parent.parent
 # The modules that stand directly in egress/, by room.
 ROOMS = {
     "pure": """
-        addresses auditread auditselect auditsummary dnslimits floods hazards limits lint model names policy
-        policybook policyfile policylayers policyrules policytree problems refusals rules suffixes synthetic tally
+        addresses advice auditread auditselect auditsummary credentials dnslimits draft draftrequests explain floods
+        hazards limits lint metrics model names overlaps policy policybook policyedit policyfields policyfile
+        policylayers policyrequests policyrules policytree problems record refusals requestpolicy rootfiles rules
+        ruletext sightings suffixes synthetic tally urlpath
     """,
     "service": """
-        audit auditfiles auditfollow auditunpack captureface dnsregister enforce filteredzone forward gateway
-        httpface nameserver passage places policysources reception reload sessions socksface syntheticzone
-        tlsguard users
+        attendance audit auditfiles auditfollow auditunpack captureface controlsocket counsel counts dnsregister
+        enforce enginestart errand filteredzone forward gateway httpface inspecting nameserver notify originface oversight
+        passage places policysources policywriter questions reception reload requestdesk sessions socksface
+        syntheticzone tlsguard toolhosts uploads users vault
     """,
     "entry": "app cli",
 }
@@ -47,7 +50,7 @@ PACKAGES = {
 CORE = {"pure", "wire", "net", "service"}
 FRAMEWORKS = {"inspection", "control"}
 # `egress doctor` examines the launcher, which it otherwise knows nothing of; inside a function.
-DOORS = {("egress.commands.doctor", "launcher.doctor")}
+DOORS = {("egress.commands.doctor", "launcher.doctor"), ("egress.commands.ca", "egress.inspection.kept")}
 MAY_IMPORT = {
     "pure": {"pure"},
     "wire": {"pure", "wire"},

@@ -111,6 +111,29 @@ def test_the_table_says_what_was_blocked_and_then_what_was_allowed(run: Any, log
     assert hint.startswith("egress: hint: --allow is for one run; `egress check evil.example --persona reviewer` shows")
 
 
+def test_what_no_rule_had_allowed_has_a_row_of_its_own_that_says_how_it_passed(run: Any, log: Path) -> None:
+    lifted = {"rule": "--observe evil.example", "would_deny": "not_listed"}
+    write(
+        log,
+        decision("evil.example", "allow", id=1, reason="observed", **lifted),
+        decision("evil.example", "allow", id=2, port=8443, reason="observed", **lifted),
+        decision("evil.example", "allow", id=3, reason="answered", rule="--ask evil.example"),
+        decision("late.example", "allow", id=4, reason="observed", **lifted),
+        decision("late.example", id=4, reason="resolved_private"),
+    )
+    _, out, _ = run("--allowed")
+    assert [cells(line)[:3] for line in out[2:]] == [
+        ["2", "evil.example", "443,8443"],
+        ["evil.example passed because the gate only observes"],
+        ["to allow: --allow evil.example --allow evil.example:8443"],
+        ["1", "evil.example", "443"],
+        ["evil.example:443 was allowed by a person who was asked"],
+        ["to allow: --allow evil.example"],
+    ]
+    _, sheet, _ = run("--csv", "--allowed")
+    assert [row[4] for row in csv.reader(sheet[1:])] == ["observed", "answered"]
+
+
 def test_blocked_or_allowed_may_be_asked_for_alone(run: Any, log: Path) -> None:
     write(log, *passage(1), decision(id=2))
     _, blocked, _ = run("--blocked")

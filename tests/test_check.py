@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ personas:
       - public.test
       - {host: inner.test, private: true, ports: [8443], tls: true}
       - {host: api.test, methods: [GET], paths: ["/v1/**"]}
+      - {host: api.test, methods: [POST], paths: ["/v1/*/run"], headers: {forbid: [x-debug]}, upload_limit: 1M}
+      - {host: api.test, ports: 443, secret: {env: KEY, header: x-key}}
+      - {host: "*.deep.test", ports: [443, 9443], tls: true, private: true, methods: [GET]}
+      - {host: plain.test, ports: [8080, 8443], methods: [GET]}
+      - {host: key.test, ports: 443, secret: {env: TOKEN, header: authorization, optional: true}}
+      - {host: key.test, ports: 80, secret: {env: TOKEN, header: authorization, optional: true}}
     deny: [bad.wild.test]
 """
 
@@ -53,7 +60,7 @@ def check(capsys: pytest.CaptureFixture[str]):
         ("web.test:22", "deny web.test:22", "port_not_listed", "p.yaml:3 web.test"),
         ("evil.test", "deny evil.test:443", "not_listed", "none"),
         ("wild.test", "deny wild.test:443", "not_listed", "none"),
-        ("bad.wild.test:22", "deny bad.wild.test:22", "denied", "p.yaml:13 bad.wild.test"),
+        ("bad.wild.test:22", "deny bad.wild.test:22", "denied", "p.yaml:19 bad.wild.test"),
         ("8.8.8.8", "deny 8.8.8.8:443", "address_literal", "none"),
         ("[::1]:80", "deny [::1]:80", "address_literal", "none"),
         ("169.254.169.254", "deny 169.254.169.254:443", "metadata_address", "none"),
@@ -82,7 +89,7 @@ def test_the_reason_is_told_in_words(check) -> None:
 
 def test_what_a_rule_asks_beyond_host_and_port_is_told(check) -> None:
     assert check("inner.test:8443")[1][3] == "terms: tls private"
-    assert check("api.test")[1][3] == "terms: inspected methods=GET paths=/v1/**"
+    assert check("GET https://api.test/v1/x")[1][3] == "terms: inspected methods=GET paths=/v1/**"
     assert len(check("web.test")[1]) == 3
 
 
@@ -153,7 +160,7 @@ def test_a_shipped_persona_is_added_to_in_the_users_own_file(check, tmp_path: Pa
 
 def test_a_denial_is_told_with_the_line_to_take_away(check) -> None:
     _, _, err = check("bad.wild.test")
-    assert err == ["egress: hint: a denial always wins; to allow it, take this line away: p.yaml:13 bad.wild.test"]
+    assert err == ["egress: hint: a denial always wins; to allow it, take this line away: p.yaml:19 bad.wild.test"]
 
 
 @pytest.mark.parametrize("target", ["169.254.169.254", "[::]", "127.1", "a b"])
@@ -199,8 +206,168 @@ def test_a_missing_policy_answers_nothing(check) -> None:
     assert err[0] == "egress: error: none.yaml: cannot be read: No such file or directory"
 
 
-def test_the_example_in_the_help_works(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_in_the_help_work(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["check", "--help"])
-    example = capsys.readouterr().out.split("example:\n")[1].split()
-    assert main(example[1:]) == 0
+    examples = capsys.readouterr().out.split("example:\n")[1].splitlines()
+    assert [main(shlex.split(example)[1:]) for example in examples] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "first", "reason", "rule"),
+    [
+        (["GET https://api.test/v1/x"], "allow GET https://api.test/v1/x", "listed", "p.yaml:12 api.test"),
+        (["GET", "https://api.test/v1/x"], "allow GET https://api.test/v1/x", "listed", "p.yaml:12 api.test"),
+        (["https://api.test/v1/x?a=b#c"], "allow GET https://api.test/v1/x?a=b", "listed", "p.yaml:12 api.test"),
+        (["wss://api.test/v1/x"], "allow GET wss://api.test/v1/x", "listed", "p.yaml:12 api.test"),
+        (["GET api.test/v1"], "allow GET https://api.test/v1", "listed", "p.yaml:12 api.test"),
+        (["http://API.test/v1/"], "allow GET http://API.test/v1/", "listed", "p.yaml:12 api.test"),
+        (["POST https://api.test/v1/a/run"], "allow POST https://api.test/v1/a/run", "listed", "p.yaml:13 api.test"),
+        (["POST https://api.test/v1/a"], "deny POST https://api.test/v1/a", "path_not_listed", "p.yaml:13 api.test"),
+        (["https://api.test"], "deny GET https://api.test/", "path_not_listed", "p.yaml:12 api.test"),
+        (["https://api.test?a"], "deny GET https://api.test/?a", "path_not_listed", "p.yaml:12 api.test"),
+        (["PUT https://api.test/v1/a"], "deny PUT https://api.test/v1/a", "method_not_listed", "p.yaml:12 api.test"),
+        (["https://api.test/v1/?_method=PUT"], "deny GET https://api.test/v1/?_method=PUT", "method_not_listed",
+         "p.yaml:12 api.test"),
+        (["https://api.test/v1/../x"], "deny GET https://api.test/v1/../x", "ambiguous_path", "p.yaml:12 api.test"),
+        (["POST", "https://api.test/v1/a/run", "--header", "X-Debug: 1"], "deny POST https://api.test/v1/a/run",
+         "header_not_listed", "p.yaml:13 api.test"),
+        (["https://api.test/v1", "--header", "X-Original-URL:/v1"], "deny GET https://api.test/v1", "ambiguous_path",
+         "p.yaml:12 api.test"),
+        (["https://api.test/v1", "--header", "x-key: mine"], "deny GET https://api.test/v1", "credential_mismatch",
+         "p.yaml:12 api.test"),
+        (["https://api.test/v1", "--header", "x-key: egress-placeholder-KEY"], "allow GET https://api.test/v1",
+         "listed", "p.yaml:12 api.test"),
+        (["POST https://web.test/x"], "allow POST https://web.test/x", "listed", "p.yaml:3 web.test"),
+        (["POST https://evil.test/x"], "deny POST https://evil.test/x", "not_listed", "none"),
+        (["POST https://bad.wild.test/x"], "deny POST https://bad.wild.test/x", "denied", "p.yaml:19 bad.wild.test"),
+        (["http://web.test:443/"], "deny web.test:443", "not_tls", "p.yaml:3 web.test"),
+        (["ws://web.test:443/"], "deny web.test:443", "not_tls", "p.yaml:3 web.test"),
+        (["GET http://api.test:443/v1"], "deny GET http://api.test:443/v1", "not_tls", "p.yaml:12 api.test"),
+        (["https://web.test:80/"], "allow web.test:80", "listed", "p.yaml:3 web.test"),
+        (["http://plain.test:8443/x"], "allow GET http://plain.test:8443/x", "listed", "p.yaml:16 plain.test"),
+        (["https://plain.test:8443/x"], "deny GET https://plain.test:8443/x", "not_http", "p.yaml:16 plain.test"),
+        (["GET https://127.1/x"], "deny https://127.1", "malformed_host", "none"),
+        (["https:///x"], "deny https://", "malformed_host", "none"),
+    ],
+)  # fmt: skip
+def test_a_request_is_judged_as_the_gate_would(check, words: list[str], first: str, reason: str, rule: str) -> None:
+    code, out, _ = check(*words)
+    assert out[0] == first
+    assert out[1].startswith(f"reason: {reason}: ")
+    assert out[2] == f"rule: {rule}"
+    assert code == (0 if first.startswith("allow") else 1)
+
+
+def test_of_a_host_alone_it_tells_which_requests_are_allowed(check) -> None:
+    code, out, _ = check("api.test")
+    assert code == 0
+    assert out[3:] == [
+        "terms: inspected",
+        "requests: GET /v1/** (p.yaml:12)",
+        "requests: POST /v1/*/run forbid=x-debug upload_limit=1M (p.yaml:13)",
+        "secret: x-key from $KEY",
+    ]
+    assert check("a.deep.test")[1][3:] == ["terms: tls private inspected", "requests: GET /** (p.yaml:15)"]
+
+
+def test_a_secret_counts_where_this_machine_has_it(check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOKEN", raising=False)
+    assert len(check("key.test")[1]) == 3
+    monkeypatch.setenv("TOKEN", "do-not-tell")
+    _, out, err = check("key.test")
+    assert out[3:] == ["terms: inspected", "requests: any /** (p.yaml:17)", "secret: authorization from $TOKEN"]
+    assert "do-not-tell" not in "".join([*out, *err])
+
+
+def test_a_secret_does_not_go_out_in_the_clear(check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "value")
+    code, out, err = check("http://key.test/", "--header", "authorization: Bearer egress-placeholder-TOKEN")
+    assert (code, out[1].split(": ")[1]) == (1, "not_tls")
+    assert "egress: a secret is not put into a request that goes out in the clear" in err
+    assert check("http://key.test/")[0] == 0
+
+
+def test_json_has_the_request_or_the_rules_for_requests(check) -> None:
+    told = json.loads(check("POST https://api.test/v1/a?b", "--json")[1][0])
+    assert (told["method"], told["path"], told["reason"]) == ("POST", "/v1/a?b", "path_not_listed")
+    assert "requests" not in told
+    told = json.loads(check("api.test", "--json")[1][0])
+    assert [rule["source"] for rule in told["requests"]] == ["p.yaml:12", "p.yaml:13", "p.yaml:14"]
+    assert told["requests"][1]["upload_limit"] == {"request": 1 << 20, "session": None}
+    assert "method" not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([""], "nothing to check"),
+        ([" "], "nothing to check"),
+        (["get https://api.test/"], "'get' is not a method in upper case, such as GET"),
+        (["get", "https://api.test/"], "'get' is not a method"),
+        (["GET", "https://api.test/ x"], "'https://api.test/ x' is not a URL: it has a blank in it"),
+        (["GET https://api.test/\nallow"], "is not a URL: it has a blank in it"),
+        (["GET ssh://api.test/"], "'ssh' has no requests that are looked at; expected https or http"),
+        (["https://api.test/", "--header", "x"], "'x' is not a header such as 'accept: application/json'"),
+        (["https://api.test/", "--header", "a b: c"], "'a b: c' is not a header"),
+        (["https://api.test/", "--header", "a: b\r\nc: d"], "is not a header"),
+        (["https://api.test/", "--header", ": b"], "': b' is not a header"),
+    ],
+)
+def test_what_is_no_question_is_a_usage_error(check, words: list[str], told: str) -> None:
+    code, out, err = check(*words)
+    assert (code, out) == (2, [])
+    assert told in err[0]
+    assert err[1] == "egress: hint: egress check 'POST https://example.com/path' --persona NAME"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["PUT https://api.test/v1/a"],
+        ["POST https://api.test/v2/a"],
+        ["POST https://api.test/v1/a/run", "--header", "x-debug: 1"],
+        ["POST https://api.test/v1/a?_method=delete"],
+        ["POST http://api.test/v3/%7Ea%20b"],
+        ["POST https://a.deep.test:9443/x"],
+        ["POST http://plain.test:8080/x"],
+    ],
+)
+def test_the_rule_that_would_allow_a_request_allows_it_when_pasted_and_takes_nothing_away(
+    check, words: list[str]
+) -> None:
+    others = ["https://api.test/v1/x", "https://a.deep.test/y", "http://plain.test:8443/y"]
+    code, _, err = check(*words)
+    assert code == 1
+    assert err[0].startswith("egress: the nearest rule, p.yaml:")
+    assert not any("--allow" in line for line in err)  # a plain rule would not widen
+    at = next(number for number, line in enumerate(err) if "add this to allow: of persona reader at p.yaml:5" in line)
+    entry = err[at + 1].removeprefix("egress:   ")
+    text = Path("p.yaml").read_text().replace('      - "@web"\n', f'      - "@web"\n      {entry}\n')
+    Path("p.yaml").write_text(text)
+    assert check(*words)[0] == 0
+    assert [check(other)[0] for other in others] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["https://api.test/v1/../x"], "the path has a segment . or .."),
+        (["https://api.test/v1/../x"], "hint: no rule allows such a path; ask for it in its plain spelling"),
+        (["https://api.test/v1", "--header", "x-rewrite-url: /"], "a header gives the path a second time"),
+        (["https://api.test/v1", "--header", "x-key: a"], "or let the secret of this host say allow_other: true"),
+        (["http://web.test:443"], "hint: ask with https://, or let the rule p.yaml:3 web.test say tls: false"),
+        (["https://plain.test:8443"], "hint: ask with http://, or let the rule p.yaml:16 plain.test say tls: true"),
+    ],
+)  # fmt: skip
+def test_where_no_line_would_help_it_says_what_would(check, words: list[str], told: str) -> None:
+    _, _, err = check(*words)
+    assert any(told in line for line in err)
+    assert not any("add this" in line for line in err)
+
+
+@pytest.mark.parametrize("path", ["a*b", "a|b", 'a"b', "[a]"])
+def test_a_path_that_a_rule_cannot_say_gets_no_rule(check, path: str) -> None:
+    code, _, err = check(f"PUT https://api.test/{path}")
+    assert code == 1
+    assert not any("add this" in line for line in err)

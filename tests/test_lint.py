@@ -33,7 +33,9 @@ def test_the_shipped_policy_has_nothing_to_warn_about() -> None:
      "{host: a.test, ports: [443, 8443], tls: true}", "{host: mirror.test, private: true}",
      "{host: 10.0.0.7, private: true}", "{host: localhost, private: true}",
      "{host: ssh.test, ports: [22], tls: false}", "bucket.s3.amazonaws.com", "d111.cloudfront.net", "me.github.io",
-     "{host: api.test, ports: [443], secret: {env: KEY, header: x-key}}", "'*.example.co.uk'", "notpastebin.com",
+     "{host: api.test, ports: [443], secret: {env: KEY, header: x-key}}",
+     "{host: api.test, ports: 8443, tls: true, secret: {command: [a], header: x-key}}",
+     "{host: api.test, ports: [80, 443, 8080], methods: [GET]}", "'*.example.co.uk'", "notpastebin.com",
      "google.com", "slack.com", "'*.google.com'"],
 )  # fmt: skip
 def test_an_ordinary_entry_is_not_warned_about(entry: str) -> None:
@@ -74,8 +76,14 @@ def test_an_ordinary_entry_is_not_warned_about(entry: str) -> None:
         ("a.test:853", "port 853 is DNS over TLS"),
         ("a.test:25", "port 25 carries mail to anyone"),
         ("a.test:3128", "port 3128 is where proxies listen"),
-        ("{host: a.test, secret: {env: KEY, header: k}}", "KEY is also put in where there is no TLS; write ports"),
-        ("{host: '*.a.test', ports: [443], secret: {env: KEY, header: k}}", "KEY is given to every host below it"),
+        ("{host: a.test, secret: {env: KEY, header: k}}",
+         "the secret from $KEY is not put in where there is no TLS; write ports: [443]"),
+        ("{host: a.test, ports: 8080, secret: {file: /k, header: k}}", "the file /k is not put in where there is no T"),
+        ("{host: a.test, ports: 8080, tls: false, secret: {env: KEY, header: k}}", "$KEY goes out in the clear"),
+        ("{host: a.test, ports: 22, inspect: true}", "a.test: port 22 is for ssh, which has no requests to look at"),
+        ("{host: a.test, ports: [443, 9418], methods: [GET]}", "port 9418 is for git, which has no requests"),
+        ("{host: a.test, ports: 8443, paths: [/a]}", "without tls: true only plain HTTP passes on port 8443"),
+        ("{host: '*.a.test', ports: [443], secret: {env: KEY, header: k}}", "$KEY is given to every host below it"),
         ("10.0.0.7", "10.0.0.7 can never be reached: 10.0.0.7 is a private address, and the rule lacks private: true"),
         ("127.0.0.1", "is a loopback address, and the rule lacks private: true"),
         ("localhost", "localhost is a loopback address, and the rule lacks private: true"),
@@ -116,7 +124,33 @@ GROUP = "version: 1\ngroups: {g: [g.test]}\npersonas:\n  other: {allow: ['@g']}\
         (["a.test", "a.test"], "layer0.yaml:8: a.test never speaks: layer0.yaml:7 has the same host and ports"),
         (["a.test", "a.test:443"], "layer0.yaml:8: a.test never speaks: layer0.yaml:7 has"),
         (["a.test:443", "a.test:80", "a.test"], "layer0.yaml:9: a.test never speaks"),
-        (["a.test", "{host: a.test, methods: [GET]}"], "layer0.yaml:7: a.test never speaks: layer0.yaml:8 has"),
+        (
+            ["a.test", "{host: a.test, methods: [GET]}"],
+            "layer0.yaml:7: a.test never speaks: layer0.yaml:8 looks at the requests to it, and a plain rule adds none",
+        ),
+        (
+            ["{host: a.test, methods: [GET, HEAD]}", "{host: a.test, methods: [GET], paths: [/a]}"],
+            "layer0.yaml:8: a.test never speaks: layer0.yaml:7 has the same requests",
+        ),
+        (
+            ["{host: a.test, inspect: true}", "{host: a.test, ports: 443, headers: {forbid: b}, upload_limit: 1}"],
+            "layer0.yaml:8: a.test never speaks: layer0.yaml:7 has the same requests",
+        ),
+        (
+            [
+                "{host: a.test, ports: 443, secret: {env: A, header: b}}",
+                "{host: a.test, ports: 443, secret: {env: A, header: b}}",
+            ],
+            "layer0.yaml:8: a.test never speaks: layer0.yaml:7 has the same requests",
+        ),
+        (
+            ["{host: a.test, methods: [GET]}", "{host: a.test, methods: [PUT], private: true}"],
+            "layer0.yaml:8: a.test has another tls or private than layer0.yaml:7, which speaks for the connection",
+        ),
+        (
+            ["{host: a.test, ports: 8000, methods: [GET]}", "{host: a.test, ports: 8000, methods: [PUT], tls: true}"],
+            "layer0.yaml:8: a.test has another tls or private than layer0.yaml:7",
+        ),
         (["'*.a.test'", "'*.a.test:443'"], "layer0.yaml:8: *.a.test never speaks"),
         (["'@g'", "g.test"], "layer0.yaml:8: g.test never speaks: layer0.yaml:2 has the same host and ports"),
     ],
@@ -133,6 +167,15 @@ def test_a_line_that_another_always_answers_for_is_told(entries: list[str], told
         ["a.test", "{host: a.test, ports: [443, 8443]}"],
         ["a.test", "'*.a.test'"],
         ["a.b.test", "'*.b.test'"],
+        ["a.test", "{host: a.test, ports: [443], methods: [GET]}"],  # it still speaks for port 80
+        ["{host: a.test, methods: [GET]}", "{host: a.test, methods: [GET, PUT]}"],
+        ["{host: a.test, methods: [GET], paths: [/a]}", "{host: a.test, methods: [GET]}"],
+        ["{host: a.test, headers: {forbid: b}}", "{host: a.test, methods: [GET]}"],
+        ["{host: a.test, methods: [GET]}", "{host: a.test, ports: 443, secret: {env: A, header: b}}"],
+        ["{host: a.test, ports: 443, secret: {env: A, header: b}}", "{host: a.test, ports: 443, inspect: true}"],
+        [f"{{host: a.test, ports: 443, secret: {{env: {name}, header: b}}}}" for name in "AB"],
+        ["{host: a.test, private: true, methods: [GET]}", "{host: a.test, methods: [PUT]}"],
+        ["{host: g.test, methods: [GET]}", "'@g'"],  # narrowing a group
         ["{host: g.test, private: true}", "'@g'"],  # overriding a line of a group is what order is for
     ],
 )
@@ -169,6 +212,17 @@ def test_a_line_that_a_parent_denies_is_told_and_a_parents_line_that_a_child_den
     assert warning == "layer0.yaml:4: b.test never speaks: it is denied by layer0.yaml:3 b.test"
 
 
+def test_a_plain_line_that_does_not_undo_what_a_parent_looks_at_is_told() -> None:
+    parent = "version: 1\npersonas:\n  parent: {allow: [{host: a.test, methods: [GET]}]}\n"
+    (warning,) = warnings(parent + "  child: {extends: parent, allow: [a.test]}\n")
+    assert warning.startswith("layer0.yaml:4: a.test never speaks: layer0.yaml:3 looks at the requests to it")
+
+
+def test_a_parents_plain_line_that_a_child_narrows_is_not_told() -> None:
+    parent = "version: 1\npersonas:\n  parent: {allow: [a.test]}\n"
+    assert warnings(parent + "  child: {extends: parent, allow: [{host: a.test, methods: [GET]}]}\n") == []
+
+
 def test_an_unused_group_is_told() -> None:
     groups = "version: 1\ngroups: {a: ['@b'], b: [b.test], c: [c.test], d: [d.test]}\n"
     assert warnings(groups + "personas: {p: {allow: ['@a'], deny: ['@d']}}") == ["layer0.yaml:2: group 'c' is not used"]
@@ -176,7 +230,12 @@ def test_an_unused_group_is_told() -> None:
 
 def test_a_group_is_not_used_by_adding_to_itself() -> None:
     shipped = "version: 1\ngroups: {a: [a.test]}\npersonas: {p: {allow: [b.test]}}"
-    assert warnings(shipped, "version: 1\ngroups: {a: ['@a', c.test]}") == ["layer1.yaml:2: group 'a' is not used"]
+    mine = "version: 1\ngroups: {a: ['@a', c.test]}\npersonas: {q: {allow: [b.test]}}"
+    assert warnings(shipped, mine) == ["layer1.yaml:2: group 'a' is not used"]
+
+
+def test_a_file_of_groups_alone_is_there_to_be_taken_from() -> None:
+    assert warnings("version: 1\ngroups: {a: [a.test]}", "version: 1\npersonas: {p: {allow: [b.test]}}") == []
 
 
 def test_a_persona_that_allows_nothing_is_told() -> None:
@@ -209,7 +268,7 @@ def test_a_fixed_address_that_nobody_may_reach_is_told() -> None:
 
 
 def test_only_the_files_that_are_asked_about_are_told_about() -> None:
-    layers = [document(f"version: 1\ngroups: {{{name}: [a.test]}}", f"{name}.yaml") for name in ("one", "two")]
+    layers = [document(f"version: 1\npersonas: {{{name}: {{}}}}", f"{name}.yaml") for name in ("one", "two")]
     book = bind([layer] for layer in layers)
     assert [problem.source.file for problem in lint(book)] == ["one.yaml", "two.yaml"]
     assert [problem.source.file for problem in lint(book, ["two.yaml"])] == ["two.yaml"]

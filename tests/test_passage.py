@@ -135,7 +135,7 @@ def sweeping(traffic: Traffic) -> Iterator[Traffic]:
 async def relayed(scene: Scene, traffic: Traffic) -> asyncio.Task[Outcome]:
     scene.passage.connected(scene.far)
     task = asyncio.create_task(traffic.relay(scene.passage))
-    await until(lambda: scene.passage.relay)
+    await until(lambda: scene.passage.carrier)
     return task
 
 
@@ -214,7 +214,7 @@ async def test_closing_stops_what_is_open_and_gives_its_pipes_back(scene: Scene)
     with contextlib.suppress(BlockingIOError):
         while True:
             scene.client.send(bytes(65536))
-    await until(lambda: scene.passage.relay.up.held_up)
+    await until(lambda: scene.passage.carrier.up.held_up)
     traffic.close()
     assert await task is Outcome.STOPPED
     assert traffic.pipes._free == []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from launcher.mounts import Kind, Mount, PlanError, Row, by_depth, covering, is_within
-from launcher.plan import Facts, Grant, Hidden, Placeholder, Plan, Request, plan
+from launcher.plan import Facts, Grant, Hidden, Placeholder, Plan, plan
 from launcher.protect import Found, Guard
+from launcher.request import Request
 from launcher.tools import Link
 
 HOME = "/home/me"

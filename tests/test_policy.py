@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from egress.addresses import Kind
 from egress.model import Candidate, Decision, Host, Source, Target, Verdict
 from egress.names import parse_authority
-from egress.policy import Listeners, Persona, vet
+from egress.policy import Filesystem, Listeners, Persona, vet
 from egress.refusals import Reason, Refused
 from egress.rules import Requests, Rule, parse_rule
 
@@ -171,6 +171,50 @@ def test_a_rule_that_looks_at_requests_speaks_before_a_plain_one_for_the_same_ho
     assert someone.decide(Target(Host("api.test"), 443)).rule is inspecting
     assert someone.needs_inspection is inspecting
     assert Persona("tester", [plain]).needs_inspection is None
+
+
+GET, PUT = (Requests(methods=frozenset({method})) for method in ("GET", "PUT"))
+
+
+def test_all_rules_of_the_speaking_pattern_and_port_that_look_at_requests_judge_them_in_their_order() -> None:
+    first, plain, second, other, wide = rules("a.test", "a.test", "a.test:443", "a.test:80", "*.test")
+    first, second, wide = first._replace(requests=PUT), second._replace(requests=GET), wide._replace(requests=GET)
+    someone = Persona("tester", [plain, first, wide, second, other])
+    for port, expected in {443: (first, second), 80: (first,), 22: ()}.items():
+        assert someone.request_rules(Target(Host("a.test"), port)) == expected
+    assert someone.request_rules(Target(Host("b.test"), 443)) == (wide,)
+    assert someone.request_rules(Target(Host("evil.example"), 443)) == ()
+
+
+def test_an_exact_plain_rule_is_not_looked_into_by_a_wider_one() -> None:
+    exact, wide = rules("a.test", "*.test")
+    someone = Persona("tester", [wide._replace(requests=GET), exact])
+    assert someone.request_rules(Target(Host("a.test"), 443)) == ()
+
+
+def test_what_is_denied_has_no_rules_for_requests() -> None:
+    (rule,) = rules("a.test")
+    someone = Persona("tester", [rule._replace(requests=GET)], rules("a.test:443"))
+    assert someone.request_rules(Target(Host("a.test"), 443)) == ()
+    assert someone.request_rules(Target(Host("a.test"), 80)) != ()
+
+
+def test_inspected_are_the_patterns_whose_tls_is_opened() -> None:
+    entries = ["a.test", "*.b.test:443", "a.test:443", "c.test:80", "d.test:8443", "e.test:8443", "f.test"]
+    looking = [rule._replace(requests=GET) for rule in rules(*entries)]
+    looking[5] = looking[5]._replace(tls=True)
+    looking[6] = looking[6]._replace(tls=False)
+    someone = Persona("tester", [*looking, *rules("plain.test")])
+    assert [str(pattern) for pattern in someone.inspected] == ["a.test", "*.b.test", "e.test"]
+
+
+def test_a_persona_with_other_rules_is_otherwise_the_same() -> None:
+    old = Persona("p", rules("a.test"), rules("b.test"), "words", ("A",), Filesystem(write=("/w",)))
+    new = old.replace(allow=rules("c.test"))
+    assert [str(rule.pattern) for rule in new.allow] == ["c.test"]
+    assert new.decide(Target(Host("c.test"), 443)).allowed
+    for name in ("name", "deny", "description", "env", "filesystem"):
+        assert getattr(new, name) == getattr(old, name)
 
 
 def test_a_decision_looks_at_the_name_and_not_at_every_rule() -> None:

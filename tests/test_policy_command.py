@@ -17,10 +17,17 @@ personas:
       - a.test
       - {host: b.test, ports: [8443, 443], tls: true, private: true}
       - {host: c.test, methods: [HEAD, GET], paths: [/x/**], secret: {env: KEY, header: k}}
+      - host: e.test
+        headers: {require: {a: b, c: "*"}, forbid: [d]}
+        upload_limit: {request: 1M, session: 20M}
+        methods: [GET, HEAD]
+        paths: [/x/**]
+        secret: {env: KEY, header: k, command: [gh, auth], optional: true}
     deny: [gist.test, d.test:22]
     env: [A, B]
   empty: {}
 """
+MORE_TERMS = "require=a:b,c:* forbid=d upload_limit=1M session_limit=20M secret=command:gh"
 
 
 @pytest.fixture(autouse=True)
@@ -59,8 +66,9 @@ def test_show_lists_what_is_in_force_with_its_place(run) -> None:
         "allow a.test 80,443 p.yaml:7",
         "allow b.test 443,8443 p.yaml:8 tls private",
         "allow c.test 80,443 p.yaml:9 inspected methods=GET,HEAD paths=/x/** secret=KEY",
-        "deny gist.test any p.yaml:10",
-        "deny d.test 22 p.yaml:10",
+        f"allow e.test 80,443 p.yaml:10 inspected methods=GET,HEAD paths=/x/** {MORE_TERMS}",
+        "deny gist.test any p.yaml:16",
+        "deny d.test 22 p.yaml:16",
     ]
 
 
@@ -75,20 +83,31 @@ def test_show_speaks_json(run) -> None:
     assert told["persona"] == "reader"
     assert told["env"] == ["A", "B"]
     assert told["hosts"] == [{"host": "fixed.test", "ip": "fd00::7", "port": 8443, "source": "p.yaml:2"}]
-    assert told["allow"][2] == {
-        "host": "c.test",
+    assert (told["allow"][2]["headers"], told["allow"][2]["upload_limit"]) == (None, None)
+    assert told["allow"][3] == {
+        "host": "e.test",
         "ports": [80, 443],
         "tls": None,
         "private": False,
         "methods": ["GET", "HEAD"],
         "paths": ["/x/**"],
-        "secret": {"env": "KEY", "header": "k", "format": "{}"},
+        "headers": {"require": {"a": "b", "c": None}, "forbid": ["d"]},
+        "upload_limit": {"request": 1 << 20, "session": 20 << 20},
+        "secret": {
+            "header": "k",
+            "format": "{}",
+            "env": "KEY",
+            "file": None,
+            "command": ["gh", "auth"],
+            "optional": True,
+            "allow_other": False,
+        },
         "inspect": True,
-        "source": "p.yaml:9",
+        "source": "p.yaml:10",
     }
     assert told["deny"] == [
-        {"host": "gist.test", "ports": None, "source": "p.yaml:10"},
-        {"host": "d.test", "ports": [22], "source": "p.yaml:10"},
+        {"host": "gist.test", "ports": None, "source": "p.yaml:16"},
+        {"host": "d.test", "ports": [22], "source": "p.yaml:16"},
     ]
     _, out, _ = run("show", "--policy", "p.yaml", "--json")
     assert json.loads(out)[-2] == {"persona": "reader", "description": "reads", "source": "p.yaml:4"}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from policykit import problems
 
-from egress import lint, policyfile, policyrules, policysources
+from egress import lint, policyfile, policyrequests, policyrules, policysources, requestpolicy, urlpath
+from egress.model import Host
 from egress.policyfile import parse_document
 from egress.policylayers import bind
 from egress.problems import PolicyError
@@ -17,6 +19,13 @@ from egress.refusals import Reason
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "policy.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
+
+
+class At(NamedTuple):
+    host: Host
+    port: int
+    tls: bool
+    private: bool
 
 
 def shipped() -> list[policyfile.Document]:
@@ -31,7 +40,7 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_every_example_loads_over_what_ships_and_every_persona_in_it_can_be_made(block: str) -> None:
     example = parse_document(block, "example.yaml")
-    book = bind([shipped(), [example]])
+    book = bind([shipped(), [example]], lambda tool: [At(Host(f"{tool}.corp.example"), 443, True, False)])
     for name in example.personas:
         assert book.policy().personas[name].allow
     assert lint.lint(book, ["example.yaml"]) == []
@@ -39,7 +48,13 @@ def test_every_example_loads_over_what_ships_and_every_persona_in_it_can_be_made
 
 @pytest.mark.parametrize(
     ("section", "keys"),
-    [("The file", policyfile._TOP), ("Personas", policyfile._PERSONA), ("Rules", policyrules._RULE)],
+    [
+        ("The file", policyfile._TOP),
+        ("Personas", policyfile._PERSONA),
+        ("Rules", {key: reader for key, reader in policyrules._RULE.items() if key not in policyrequests.REQUESTS}),
+        ("Requests", policyrequests.REQUESTS),
+        ("Secrets", policyrequests._SECRET),
+    ],
 )
 def test_every_key_has_its_row_and_every_row_its_key(section: str, keys: dict[str, object]) -> None:
     tables = re.findall(r"^\| key \|.*?\n\|[-|]+\n((?:\|.*\n)+)", SECTIONS[section], re.MULTILINE)
@@ -91,10 +106,35 @@ personas:
     assert str(caught.value).splitlines() == lines
 
 
-def test_every_reason_that_is_named_exists() -> None:
-    named = set(re.findall(r"`([a-z]+_[a-z_]+|listed|denied)`", SECTIONS["Which rule speaks"]))
-    assert named
+@pytest.mark.parametrize("section", ["Which rule speaks", "Which requests pass"])
+def test_every_reason_that_is_named_exists(section: str) -> None:
+    named = set(re.findall(r"`([a-z]+_[a-z_]+|listed|denied)`", SECTIONS[section]))
+    assert len(named) >= 5
     assert named <= set(Reason)
+
+
+def test_every_path_that_is_said_to_be_ambiguous_is() -> None:
+    (row,) = re.findall(r"^\| two readings \|(.*)\|$", SECTIONS["Which requests pass"], re.MULTILINE)
+    paths = re.findall("`(/.*?)`", row)
+    assert len(paths) >= 10
+    for path in paths:
+        with pytest.raises(urlpath.Ambiguous):
+            urlpath.canonical(path)
+
+
+def test_the_globs_that_are_shown_mean_what_is_said() -> None:
+    rows = re.findall(r"^\| (`/.*?) \| (.*?) \| (.*?) \|$", SECTIONS["Requests"], re.MULTILINE)
+    assert len(rows) >= 4
+    for glob, yes, no in rows:
+        (pattern,) = re.findall("`(.*?)`", glob)
+        assert all(urlpath.matches(pattern, path) for path in re.findall("`(.*?)`", yes))
+        assert not any(urlpath.matches(pattern, path) for path in re.findall("`(.*?)`", no))
+
+
+def test_the_headers_and_parameters_that_say_a_method_or_path_again_are_all_named() -> None:
+    text = SECTIONS["Which requests pass"].lower()
+    for name in requestpolicy.METHOD_HEADERS | requestpolicy.METHOD_PARAMETERS | requestpolicy.PATH_HEADERS:
+        assert f"`{name}`" in text
 
 
 def test_the_limits_that_are_named_are_those_in_force() -> None:

@@ -80,7 +80,7 @@ def test_a_whole_policy_reads_as_it_is_written() -> None:
         ),
         Rule(
             Pattern(Host("api.anthropic.com")),
-            requests=Requests(secret=Secret("ANTHROPIC_API_KEY", "x-api-key")),
+            requests=Requests(secret=Secret("x-api-key", env="ANTHROPIC_API_KEY")),
             source=Source("f.yaml", 28),
             all_ports=True,
         ),
@@ -102,7 +102,8 @@ def test_both_parsers_read_the_same(loader: str, monkeypatch: pytest.MonkeyPatch
 
 TOP = "(known: version, hosts, groups, personas)"
 PERSONA = "(known: description, extends, allow, deny, env, filesystem)"
-RULE = "(known: host, ports, tls, private, methods, paths, secret, inspect)"
+RULE = "(known: host, tool, ports, tls, private, methods, paths, headers, upload_limit, secret, inspect)"
+SECRET = "(known: env, file, command, header, format, optional, allow_other)"
 
 
 @pytest.mark.parametrize(
@@ -116,10 +117,7 @@ RULE = "(known: host, ports, tls, private, methods, paths, secret, inspect)"
         ("groups: {g: [{host: a.test, port: 1}]}", f"'port' in a rule; did you mean 'ports'? {RULE}"),
         ("groups: {g: [{host: a.test, method: GET}]}", f"'method' in a rule; did you mean 'methods'? {RULE}"),
         ("personas: {p: {deny: [{host: a.test, tls: true}]}}", "'tls' in a rule (known: host, ports)"),
-        (
-            "groups: {g: [{host: a.test, secret: {env: A, header: b, file: c}}]}",
-            "'file' in a secret (known: env, header, format)",
-        ),
+        ("groups: {g: [{host: a.test, secret: {value: A, header: b}}]}", f"'value' in a secret {SECRET}"),
     ],
 )
 def test_an_unknown_key_is_told_with_the_known_ones(text: str, told: str) -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import pytest
 from policykit import binding_problems, document, hosts, policy
 
 from egress.model import Host, Target
-from egress.policy import Fixed
+from egress.policy import Fixed, Policy
 from egress.policybook import choose
 from egress.policylayers import bind
 from egress.problems import PolicyError, UnknownPersona
@@ -239,3 +240,63 @@ def test_a_persona_is_made_when_it_is_asked_for_and_once() -> None:
     assert "x" not in top.personas
     assert top.personas.get("x") is None
     assert top.personas["reader"] is top.personas["reader"]
+
+
+class At(NamedTuple):
+    host: Host
+    port: int
+    tls: bool
+    private: bool
+
+
+TOOLS = """\
+    version: 1
+    groups:
+      npm: [{tool: npm, methods: [GET]}]
+      unused: [{tool: apt}]
+    personas:
+      p:
+        allow: [a.test, "@npm", b.test]
+        deny: []
+      q:
+        allow: [a.test, b.test]
+        deny: ["@npm"]
+    """
+
+
+def tooled(*found: At) -> tuple[Policy, list[str]]:
+    asked: list[str] = []
+
+    def tools(tool: str) -> list[At]:
+        asked.append(tool)
+        return list(found)
+
+    return bind([[document(TOOLS)]], tools).policy(), asked
+
+
+def test_a_rule_for_a_tool_becomes_one_for_each_of_its_hosts_where_it_stands() -> None:
+    made, asked = tooled(At(Host("m.test"), 443, True, False), At(Host("n.test"), 8081, False, True))
+    assert asked == []  # nobody has asked for a persona yet
+    rules = made.personas["p"].allow
+    assert [str(rule) for rule in rules] == ["f.yaml:7 a.test", "f.yaml:3 m.test", "f.yaml:3 n.test", "f.yaml:7 b.test"]
+    assert [(rule.ports, rule.private, rule.needs_inspection) for rule in rules[1:3]] == [
+        ({443}, False, True),
+        ({8081}, True, True),
+    ]
+    assert asked == ["npm"]
+
+
+def test_a_tool_in_a_denied_group_denies_its_hosts_on_every_port() -> None:
+    made, _ = tooled(At(Host("a.test"), 443, True, False))
+    assert made.personas["q"].decide(Target(Host("a.test"), 80)).reason is Reason.DENIED
+
+
+def test_a_tool_without_hosts_allows_nothing() -> None:
+    assert hosts(tooled()[0].personas["p"]) == ["a.test", "b.test"]
+
+
+def test_where_no_tool_can_be_asked_its_rule_is_an_error_with_its_line() -> None:
+    made = bind([[document(TOOLS)]]).policy()
+    with pytest.raises(PolicyError) as caught:
+        made.personas["p"]
+    assert str(caught.value) == "f.yaml:3: `tool: npm`: nobody here can say which hosts npm uses; write `host:`"

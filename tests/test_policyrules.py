@@ -3,11 +3,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from policykit import one_rule, policy, problems
+from policykit import document, one_rule, policy, problems
 
 from egress.model import Host, Source
+from egress.policyrules import TOOLS, ToolRule
 from egress.problems import MAX_PROBLEMS, PolicyError
-from egress.rules import Pattern, Requests, Rule, Secret
+from egress.rules import Headers, Pattern, Requests, Rule, Secret, UploadLimit
 
 
 @pytest.mark.parametrize(
@@ -70,12 +71,33 @@ def test_a_denial_without_a_port_is_for_every_port(entry: str, pattern: str, por
         ("methods: GET", {"requests": Requests(frozenset({"GET"}))}),
         ("paths: ['/']", {"requests": Requests(paths=("/",))}),
         ("paths: /a", {"requests": Requests(paths=("/a",))}),
-        ("paths: ['/a/*', '/**', '/a/**/b', '/a-*.tar.gz', '/a/', '/%2F', '/~a/b;c=d,e@f:g']",
-         {"requests": Requests(paths=("/a/*", "/**", "/a/**/b", "/a-*.tar.gz", "/a/", "/%2F", "/~a/b;c=d,e@f:g"))}),
+        ("paths: ['/a/*', '/**', '/a/**/b', '/a-*.tar.gz', '/a/', '/%20%C3%A9', '/~a/b=d,e@f:g', '/a...b']",
+         {"requests": Requests(paths=("/a/*", "/**", "/a/**/b", "/a-*.tar.gz", "/a/", "/%20%C3%A9", "/~a/b=d,e@f:g",
+                                      "/a...b"))}),
         ("methods: [GET]\n        inspect: true", {"requests": Requests(frozenset({"GET"}), inspect=True)}),
-        ("secret: {env: KEY, header: X-Api-Key}", {"requests": Requests(secret=Secret("KEY", "X-Api-Key"))}),
+        ("headers: {require: {Accept: text/html, X-Tenant: '*'}}",
+         {"requests": Requests(headers=Headers(require=(("accept", "text/html"), ("x-tenant", None))))}),
+        ("headers: {forbid: [X-Debug, x-debug, a_b]}",
+         {"requests": Requests(headers=Headers(forbid=("x-debug", "a_b")))}),
+        ("headers: {require: {a: 'b  c'}, forbid: d}",
+         {"requests": Requests(headers=Headers((("a", "b  c"),), ("d",)))}),
+        ("upload_limit: 0", {"requests": Requests(upload_limit=UploadLimit(0))}),
+        ("upload_limit: 500", {"requests": Requests(upload_limit=UploadLimit(500))}),
+        ("upload_limit: 1m", {"requests": Requests(upload_limit=UploadLimit(1 << 20))}),
+        ("upload_limit: 64K", {"requests": Requests(upload_limit=UploadLimit(64 * 1024))}),
+        ("upload_limit: {request: 1M, session: 2G}",
+         {"requests": Requests(upload_limit=UploadLimit(1 << 20, 2 << 30))}),
+        ("upload_limit: {session: 1T}", {"requests": Requests(upload_limit=UploadLimit(None, 1 << 40))}),
+        ("secret: {env: KEY, header: X-Api-Key}", {"requests": Requests(secret=Secret("x-api-key", env="KEY"))}),
         ("secret: {env: KEY, header: authorization, format: 'Bearer {}'}",
-         {"requests": Requests(secret=Secret("KEY", "authorization", "Bearer {}"))}),
+         {"requests": Requests(secret=Secret("authorization", "Bearer {}", "KEY"))}),
+        ("secret: {file: ~/.token, header: a}", {"requests": Requests(secret=Secret("a", file="~/.token"))}),
+        ("secret: {env: T, file: /run/token, header: a, optional: true}",
+         {"requests": Requests(secret=Secret("a", env="T", file="/run/token", optional=True))}),
+        ("secret: {command: [gh, auth, token], header: a, allow_other: true}",
+         {"requests": Requests(secret=Secret("a", command=("gh", "auth", "token"), allow_other=True))}),
+        ("secret: {command: 'pass show \"a b\"', header: a}",
+         {"requests": Requests(secret=Secret("a", command=("pass", "show", "a b")))}),
     ],
 )  # fmt: skip
 def test_each_key_of_a_rule_means_what_it_says(body: str, expected: dict[str, object]) -> None:
@@ -132,21 +154,66 @@ def test_each_key_of_a_rule_means_what_it_says(body: str, expected: dict[str, ob
         ("paths: ['/a b']", "is not URL segments"),
         ("paths: ['/é']", "is not URL segments"),
         ("paths: ['/a\\b']", "is not URL segments"),
-        ("paths: ['/%2f']", "is not URL segments"),
         ("paths: ['/%zz']", "is not URL segments"),
         ("paths: ['/***']", "is not URL segments"),
         ("paths: ['/a**']", "is not URL segments"),
         ("paths: ['/**b']", "is not URL segments"),
         ("paths: ['/[a]']", "is not URL segments"),
         ("paths: ['/{a,b}']", "is not URL segments"),
-        ("paths: ['/a/../b']", "has an empty, . or .. segment"),
-        ("paths: ['/..']", "has an empty, . or .. segment"),
-        ("paths: ['/./a']", "has an empty, . or .. segment"),
-        ("paths: ['//a']", "has an empty, . or .. segment"),
-        ("paths: ['/a//']", "has an empty, . or .. segment"),
+        ("paths: ['/a/../b']", "has a segment . or .., and no such request is let through"),
+        ("paths: ['/..']", "has a segment . or .., and no such request is let through"),
+        ("paths: ['/./a']", "has a segment . or .., and no such request is let through"),
+        ("paths: ['//a']", "has an empty segment (//), and no such request is let through"),
+        ("paths: ['/a//']", "has an empty segment (//), and no such request is let through"),
+        ("paths: ['/%2F']", "path '/%2F' has an escaped / (%2F), and no such request is let through"),
+        ("paths: ['/a;b']", "has a ; which some cut off, and no such request"),
+        ("paths: ['/%252e']", "is escaped twice"),
+        ("paths: ['/%5C']", "has a backslash"),
+        ("paths: ['/%C0%AF']", "has escapes that are not UTF-8"),
+        ("paths: ['/%41/%c3%a9']", "has escapes that requests are judged without; write /A/%C3%A9"),
+        ("headers: x-debug", "`headers` is a mapping, not 'x-debug'"),
+        ("headers: {}", "`headers` needs `require:` or `forbid:`, as in {forbid: [x-debug]}"),
+        ("headers: {requires: {a: b}}", "unknown key 'requires' in `headers`; did you mean 'require'?"),
+        ("headers: {require: {}}", 'expected a mapping such as {x-tenant: acme, accept: "*"}, not an empty one'),
+        ("headers: {require: [a]}", "expected a mapping such as"),
+        ("headers: {require: {a: }}", 'expected the value of a header, or "*" for any, not nothing'),
+        ("headers: {require: {a: ' b'}}", "' b' is not the value of a header: printable ASCII"),
+        ('headers: {require: {a: "b\\r\\nc: d"}}', "is not the value of a header"),
+        ("headers: {require: {a: é}}", "is not the value of a header"),
+        ("headers: {require: {a b: c}}", "'a b' is not a header that a rule can ask for, such as accept"),
+        ("headers: {require: {':path': c}}", "':path' is not a header that a rule can ask for"),
+        ("headers: {require: {Host: c}}", "'Host' is not a header that a rule can ask for"),
+        ("headers: {require: {a: b, A: c}}", "header 'a' stands twice"),
+        ("headers: {forbid: []}", "an empty list; write [x-debug], or leave the key out"),
+        ("headers: {forbid: [connection]}", "'connection' is not a header that a rule can forbid"),
+        ("headers: {require: {a: b}, forbid: [A]}", "header 'a' is both required and forbidden"),
+        ("upload_limit: []", "`upload_limit` is a mapping, not a list"),
+        ("upload_limit:", "expected a size such as 64K or 1M, not nothing"),
+        ("upload_limit: {}", "`upload_limit` needs a size such as 1M, or {request: 1M, session: 20M}"),
+        ("upload_limit: {total: 1M}", "unknown key 'total' in `upload_limit` (known: request, session)"),
+        ("upload_limit: 1MB", "'1MB' is not a size such as 500, 64K, 1M or 2G"),
+        ("upload_limit: -1", "'-1' is not a size"),
+        ("upload_limit: 1.5M", "'1.5M' is not a size"),
+        ("upload_limit: 01M", "'01M' is not a size"),
+        ("upload_limit: ' 1M'", "' 1M' is not a size"),
+        ("upload_limit: １M", "is not a size"),
+        ("upload_limit: 9999999999999999", "is not a size"),
+        ("upload_limit: 1M\n        inspect: false", "`upload_limit` needs inspection"),
         ("secret: KEY", "a secret is a mapping, not 'KEY'"),
         ("secret: {env: KEY}", "a secret needs `header:`, as in {env: API_KEY, header: x-api-key}"),
-        ("secret: {header: a}", "a secret needs `env:`"),
+        ("secret: {header: a}", "a secret needs `env:`, `file:` or `command:`, as in {env: API_KEY, "),
+        ("secret: {header: a, file: /b, command: [c]}", "from `file:` or from `command:`, not from both"),
+        ("secret: {header: a, file: token}", "'token' is not a path of the host: absolute, or below ~/"),
+        ("secret: {header: a, file: ~root/token}", "'~root/token' is not a path of the host"),
+        ("secret: {header: a, file: }", "expected a path such as ~/.config/token, not nothing"),
+        ("secret: {header: a, command: []}", "an empty command; write one such as [gh, auth, token]"),
+        ("secret: {header: a, command: ' '}", "an empty command"),
+        ("secret: {header: a, command: ['']}", "an empty command"),
+        ("secret: {header: a, command: 'a \"b'}", "cannot be split into words: no closing quotation"),
+        ("secret: {header: a, command: [a, [b]]}", "expected a word of the command, not a list"),
+        ("secret: {header: a, env: B, optional: yes}", "expected true or false, not 'yes'"),
+        ("secret: {header: a, env: B, allow_others: true}", "did you mean 'allow_other'?"),
+        ("tool: npm", "`tool:` stands in place of `host:`"),
         ("secret: {env: 'A B', header: a}", "'A B' is not the name of an environment variable"),
         ("secret: {env: A, header: 'a b'}", "'a b' is not a header that can carry a secret"),
         ("secret: {env: A, header: ''}", "'' is not a header"),
@@ -165,6 +232,65 @@ def test_a_bad_value_in_a_rule_is_told_with_its_line(body: str, told: str) -> No
     (problem,) = problems(f"version: 1\npersonas:\n  p:\n    allow:\n      - host: a.test\n        {body}")
     assert re.match(r"f\.yaml:[5-7]: ", problem)
     assert told in problem
+
+
+NO_HOST = "version: 1\ngroups:\n  g:\n    - {}"
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_rule_for_a_tool_waits_for_its_hosts_and_keeps_what_was_written(tool: str) -> None:
+    (entry,) = document(NO_HOST.format(f"{{tool: {tool}, methods: [GET]}}")).groups["g"].entries
+    assert isinstance(entry, ToolRule)
+    assert (entry.tool, entry.source) == (tool, Source("f.yaml", 4))
+    rule = entry.for_host(Host("mirror.test"), 443, tls=True, private=False)
+    assert rule == Rule(
+        Pattern(Host("mirror.test")),
+        frozenset({443}),
+        requests=Requests(frozenset({"GET"})),
+        source=entry.source,
+        all_ports=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "port", "tls", "private", "expected"),
+    [
+        ("", 8443, True, False, ({8443}, True, False)),
+        ("", 80, False, False, ({80}, None, False)),
+        ("", 443, False, True, ({443}, False, True)),
+        ("", 8080, False, True, ({8080}, None, True)),
+        (", ports: 9000", 443, True, False, ({9000}, None, False)),
+        (", tls: false, private: true", 8443, True, False, ({8443}, False, True)),
+    ],
+)
+def test_what_a_tool_rule_says_goes_before_what_its_tool_does(
+    written: str, port: int, tls: bool, private: bool, expected: tuple[set[int], bool | None, bool]
+) -> None:
+    (entry,) = document(NO_HOST.format(f"{{tool: pip{written}}}")).groups["g"].entries
+    assert isinstance(entry, ToolRule)
+    rule = entry.for_host(Host("mirror.test"), port, tls=tls, private=private)
+    assert (rule.ports, rule.tls, rule.private) == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ("{tool: nmp}", "unknown tool 'nmp'; did you mean 'npm'? (known: npm, pip, apt)"),
+        ("{tool: [npm]}", "expected a tool such as npm, not a list"),
+        ("{ports: 443}", "a rule needs `host:`"),
+    ],
+)
+def test_a_rule_is_for_a_host_or_for_a_known_tool(entry: str, told: str) -> None:
+    assert problems(NO_HOST.format(entry)) == [f"f.yaml:4: {told}"]
+
+
+@pytest.mark.parametrize(
+    "key", ["methods: [GET]", "paths: [/a]", "headers: {forbid: a}", "upload_limit: 1", "tool: npm"]
+)
+def test_a_denial_looks_at_no_requests(key: str) -> None:
+    (problem,) = problems(f"version: 1\npersonas:\n  p:\n    deny:\n      - {{host: a.test, {key}}}")
+    assert problem.startswith("f.yaml:5: unknown key ")
+    assert problem.endswith("(known: host, ports)")
 
 
 def test_all_problems_of_a_file_are_told_at_once() -> None:

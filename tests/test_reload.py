@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from gatekit import Kit, echo, upstream
 
-from egress import policysources
+from egress import enforce, policysources
 from egress.app import Gate, Setup
-from egress.enforce import load
 from egress.net.listeners import open_tcp
-from egress.policysources import Sources
+from egress.policysources import load
 from egress.problems import PolicyError
 from egress.sessions import Door
+from egress.vault import Vault
 
 GOOD = """
 version: 1
@@ -51,7 +51,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         file.write_text(GOOD.format(port=up.port, deny=""))
         sources = policysources.locate([str(file)], environ={})
         loop = asyncio.get_running_loop()
-        gate = Gate(Setup(sources, str(tmp_path / "audit.jsonl"), said.append), load(sources), loop)
+        gate = Gate(Setup(sources, str(tmp_path / "audit.jsonl"), said.append, Vault({}), personas={"p"}), load(sources), loop)
         sock = open_tcp("127.0.0.1", 0)
         gate.open(sock, Door("p"))
         kit = Kit(gate.gateway, gate.reception, sock.getsockname()[1], tmp_path / "audit.jsonl")
@@ -132,16 +132,28 @@ async def test_taking_private_away_closes_tunnels_that_needed_it(tmp_path: Path)
         writer.close()
 
 
-async def test_an_edit_that_needs_inspection_is_not_taken_up(tmp_path: Path) -> None:
+async def test_an_edit_that_wants_to_look_into_requests_closes_what_was_not_looked_into(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        w.write("version: 1\npersonas: {p: {allow: [{host: allowed.test, methods: [GET]}]}}")
+        reader, writer, _ = await w.kit.tunnel("allowed.test:22")
+        rule = "{host: allowed.test, ports: [22], private: true, methods: [GET]}"
+        w.write(f"version: 1\npersonas: {{p: {{allow: [{rule}]}}}}")
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        writer.close()
+
+
+async def test_an_edit_that_needs_a_secret_which_is_not_there_is_not_taken_up(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.write("version: 1\npersonas: {p: {allow: [{host: a.test, secret: {env: KEY, header: x-api-key}}]}}")
         await w.reloaded()
-        assert "needs a look into requests" in w.kit.records(event="policy")[0]["error"]
+        assert "the secret for a.test: $KEY is not set or empty" in w.kit.records(event="policy")[0]["error"]
 
 
-def test_a_policy_that_needs_inspection_does_not_start(tmp_path: Path) -> None:
+def test_a_policy_that_needs_a_secret_which_is_not_there_does_not_start(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
-    file.write_text("version: 1\npersonas:\n  p:\n    allow:\n      - {host: allowed.test, inspect: true}\n")
-    sources = Sources(policysources.locate().shipped, None, policysources.locate([os.fspath(file)]).files)
-    with pytest.raises(PolicyError, match=r"policy.yaml:5: the rule for allowed.test of persona p"):
-        load(sources)
+    file.write_text(
+        "version: 1\npersonas:\n  p:\n    allow:\n      - {host: a.test, secret: {env: KEY, header: x-api-key}}\n"
+    )
+    sources = policysources.locate([os.fspath(file)], persona="p", environ={})
+    with pytest.raises(PolicyError, match=r"policy.yaml:5: the secret for a.test: \$KEY"):
+        enforce.load(sources, Vault({}))

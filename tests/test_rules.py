@@ -6,7 +6,18 @@ from hypothesis import strategies as st
 
 from egress.model import Host, Source, Target
 from egress.names import Malformed
-from egress.rules import DEFAULT_PORTS, Pattern, Requests, Rule, parse_pattern, parse_rule, parse_target
+from egress.rules import (
+    DEFAULT_PORTS,
+    Headers,
+    Pattern,
+    Requests,
+    Rule,
+    Secret,
+    UploadLimit,
+    parse_pattern,
+    parse_rule,
+    parse_target,
+)
 
 LABEL = st.from_regex(r"[a-z]([a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
 NAME = st.lists(LABEL, min_size=2, max_size=4).map(".".join).map(Host)
@@ -196,3 +207,27 @@ def test_a_person_may_ask_with_a_host_or_a_url(text: str, target: Target) -> Non
 def test_what_is_neither_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         parse_target(text)
+
+
+@pytest.mark.parametrize(
+    ("secret", "placeholder", "source"),
+    [
+        (Secret("authorization", env="GH_TOKEN"), "egress-placeholder-GH_TOKEN", "$GH_TOKEN"),
+        (Secret("x-api-key", file="~/.token"), "egress-placeholder-x-api-key", "the file ~/.token"),
+        (Secret("a", env="T", command=("gh", "auth")), "egress-placeholder-T", "the command gh auth"),
+    ],
+)
+def test_a_secret_says_where_it_comes_from_and_what_is_seen_instead(
+    secret: Secret, placeholder: str, source: str
+) -> None:
+    assert (secret.placeholder, secret.source) == (placeholder, source)
+
+
+def test_a_rule_that_only_brings_a_secret_says_nothing_else_about_requests() -> None:
+    requests = Requests(secret=Secret("a", env="A"))
+    assert requests.only_brings_a_secret
+    assert not Requests(inspect=True).only_brings_a_secret
+    more = {"methods": frozenset({"GET"}), "paths": ("/",), "inspect": True}
+    more |= {"headers": Headers(forbid=("b",)), "upload_limit": UploadLimit(0)}
+    assert more.keys() | {"secret"} == set(Requests._fields)
+    assert not any(requests._replace(**{key: value}).only_brings_a_secret for key, value in more.items())

@@ -12,7 +12,8 @@ import pytest
 
 from launcher import etc, search, sockets, survey
 from launcher.mounts import Kind, PlanError, covering
-from launcher.plan import Filesystem, Own, Plan, Request, plan
+from launcher.plan import Plan, plan
+from launcher.request import Filesystem, Own, Request
 
 PATH = "/usr/bin:/bin"
 

@@ -9,12 +9,12 @@ import time
 from datetime import UTC, datetime
 
 from egress import auditfiles
+from egress.advice import words_for
 from egress.auditfiles import Logs, Unreadable
 from egress.auditread import Records
 from egress.auditselect import Selection, newest_session
 from egress.auditsummary import Row, Summary
 from egress.commands import auditcsv
-from egress.commands.advice import words_for
 from egress.commands.auditfeed import Feed, follow
 from egress.commands.auditoptions import TOP, add_options, path_to_follow, paths_of, selection_of
 from egress.commands.audittable import allowed_section, blocked_section

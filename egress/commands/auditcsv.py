@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterable
 from typing import TextIO
 
+from egress.advice import words_for
 from egress.auditsummary import Row
-from egress.commands.advice import words_for
 from egress.commands.paper import visible
 from egress.model import Verdict
 

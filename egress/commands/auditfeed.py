@@ -14,6 +14,7 @@ from egress.auditselect import Selection, Sieve
 from egress.commands.paper import Ink, Paper, paper_of, visible
 from egress.commands.say import Failure, say
 from egress.model import Host, Target, Verdict
+from egress.refusals import Reason
 
 
 class Feed:
@@ -57,7 +58,7 @@ def line_of(entry: Entry, paper: Paper) -> str:
     verdict = paper.paint("allowed", Ink.GREEN) if allowed else paper.paint("blocked", Ink.RED)
     program = entry.process and (entry.process.exe or entry.process.cmd)
     who = ", ".join(visible(word) for word in (entry.persona, entry.via, program) if word)
-    why = entry.rule if allowed and entry.rule else entry.reason
+    why = entry.rule if allowed and entry.rule and entry.reason == Reason.LISTED else entry.reason
     return f"{_clock(entry.ts)} {verdict} {visible(_target(entry))} ({who}): {visible(why)}"
 
 

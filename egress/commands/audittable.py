@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from egress.advice import remedy
 from egress.auditsummary import Row
-from egress.commands.advice import remedy
 from egress.commands.paper import Ink, Paper, visible
 from egress.model import Host, Target
-from egress.refusals import TABLE
+from egress.refusals import TABLE, Reason
 
 _PORTS_SHOWN = 3
 _PROGRAMS_SHOWN = 3
@@ -52,7 +52,7 @@ def allowed_section(rows: Sequence[Row], top: int, paper: Paper, now: datetime) 
         )
         for row in shown
     ]
-    yield from _section(_ALLOWED, cells, [_what_failed(row) for row in shown], Ink.GREEN, paper)
+    yield from _section(_ALLOWED, cells, [_how(row) for row in shown], Ink.GREEN, paper)
     yield from _more(rows[len(shown) :])
 
 
@@ -129,8 +129,13 @@ def _why(row: Row) -> list[str]:
     return lines
 
 
-def _what_failed(row: Row) -> list[str]:
-    return [f"{count:,} failed: {sentence(row, outcome)}" for outcome, count in (row.failures or {}).items()]
+def _how(row: Row) -> list[str]:
+    """By what else than a rule it was let through, and what became of it."""
+    lines = [f"{count:,} failed: {sentence(row, outcome)}" for outcome, count in (row.failures or {}).items()]
+    if not row.reason:
+        return lines
+    lifted = [] if row.is_many else remedy(row.host, row.ports, Reason.NOT_LISTED, None)
+    return [sentence(row, row.reason), *lines, *(f"to allow: {visible(line)}" for line in lifted)]
 
 
 def _more(rows: Sequence[Row]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import re
 import socket
 from typing import NamedTuple
 
-from egress import app, enforce
+from egress import app, policysources
 from egress.commands import foreground
 from egress.commands.options import persona_of
 from egress.commands.say import Failure, say
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace) -> int:
     setup = foreground.setup(args)
-    policy = enforce.load(setup.sources)
+    policy = policysources.load(setup.sources)
     asked_for = persona(args, policy)
     stop = foreground.told_to_stop()
     opened = open_all(args.listen or [_DEFAULT])

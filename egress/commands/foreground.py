@@ -16,6 +16,7 @@ from egress.commands.say import Failure, say
 from egress.net.dnsclient import DnsServer
 from egress.policy import Policy
 from egress.refusals import Refused
+from egress.vault import Vault
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,7 @@ def setup(args: argparse.Namespace) -> app.Setup:
         dns_server = DnsServer.parse(args.dns_server) if args.dns_server else None
     except ValueError as error:
         raise Failure(str(error), "write it as --dns-server 1.1.1.1 or 127.0.0.1:5353") from None
-    return app.Setup(sources_of(args), args.audit or _default_audit(), say, dns_server=dns_server)
+    return app.Setup(sources_of(args), args.audit or _default_audit(), say, Vault(), dns_server=dns_server)
 
 
 def told_to_stop() -> asyncio.Event:

@@ -6,9 +6,9 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 
-from egress import enforce, policysources
+from egress import policysources
+from egress.commands import policydraft
 from egress.commands.options import add_policy_options, persona_of, sources_of
-from egress.commands.ruletext import as_json, denial_as_json, ports_of, terms_of
 from egress.commands.say import say
 from egress.lint import lint
 from egress.model import Host, Source, Target
@@ -16,6 +16,7 @@ from egress.policy import Fixed, Persona
 from egress.policybook import Book
 from egress.problems import PolicyError, Problem
 from egress.rules import Rule
+from egress.ruletext import as_json, denial_as_json, ports_of, terms_of
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,6 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add_show(actions)
     _add_lint(actions)
+    policydraft.add(actions)
 
 
 def _add_show(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -60,12 +62,10 @@ def _add_lint(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run_lint(args: argparse.Namespace) -> int:
     try:
-        book = policysources.read(policysources.locate(args.files))
-        enforce.check(book.policy())
+        warnings = lint(policysources.read(policysources.locate(args.files)), args.files or None)
     except PolicyError as error:
         _report(error.problems, "error")
         return 1
-    warnings = lint(book, args.files or None)
     _report(warnings, "warning")
     return 1 if warnings and args.strict else 0
 

@@ -6,8 +6,8 @@ import argparse
 import os
 from typing import Any
 
-from egress import app, enforce
-from egress.commands import dns, entrances, foreground
+from egress import app, policysources
+from egress.commands import dns, entrances, foreground, supervision
 from egress.commands.say import Failure, complain, say
 from egress.filteredzone import Blocked
 from egress.limits import LIMITS
@@ -35,6 +35,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--dns", metavar="ADDR:PORT", action="append", default=[], help="also answer DNS there, filtered; repeatable"
     )
     dns.add_options(parser)
+    supervision.add_options(parser)
     parser.add_argument("--users", metavar="FILE", help="names and passwords, each with its persona")
     parser.add_argument("--upstream", metavar="URL|env", help="reach the internet through another HTTP proxy")
     parser.add_argument(
@@ -53,17 +54,26 @@ def run(args: argparse.Namespace) -> int:
 async def _serve(args: argparse.Namespace) -> int:
     users = None if args.users is None else Users(_read_users(args.users))
     setup = foreground.setup(args)._replace(
-        users=users, upstreams=_upstreams(args.upstream), limits=LIMITS._replace(**dict(map(_limit, args.limit)))
+        users=users,
+        upstreams=_upstreams(args.upstream),
+        limits=LIMITS._replace(**dict(map(_limit, args.limit))),
+        log_queries=args.log_queries,
+        wishes=supervision.wishes(args),
+        authority=lambda: supervision.kept_authority(args),
     )
-    policy = enforce.load(setup.sources)
     stop = foreground.told_to_stop()
-    opened = entrances.open_all(args, policy, users)
+    opened = entrances.open_all(args, policysources.load(setup.sources), users)
     try:
+        personas = frozenset(door.persona for _, door in opened if door.persona) | (users.personas if users else set())
+        setup = setup._replace(personas=personas)
+        policy = setup.load()
+        supervision.tell_of_inspection(policy, personas)
         async with foreground.gate(setup, policy, lambda: _reread_users(users, args.users)) as gate:
             nameserver = _nameserver(args, gate, setup, policy)
             for sock, door in opened:
                 gate.open(sock, door)
                 print(entrances.describe(sock, door), flush=True)
+            await gate.start(personas)
             say(f"every decision goes to {setup.audit}")
             await stop.wait()
             if nameserver is not None:

@@ -57,6 +57,9 @@ class Relay:
         if not self.done.done():  # the upstream may be gone already
             self.down.start()
 
+    def counts(self) -> tuple[int, int]:
+        return self.up.count, self.down.count
+
     def flow_ended(self) -> None:
         if self.up.ended and self.down.ended:
             self._finish(Outcome.CLOSED)

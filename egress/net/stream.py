@@ -99,6 +99,11 @@ class Stream:
         self._forget(Closed("closed"))
         self.sock.close()
 
+    def surrender(self) -> int:
+        """The socket's descriptor, for another to have; this stream is done with it."""
+        self._forget(Closed("surrendered"))
+        return self.sock.detach()
+
     def abort(self) -> None:
         """Close with a reset, so that the peer cannot take a cut stream for a whole one."""
         with contextlib.suppress(OSError):

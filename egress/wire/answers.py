@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
+from shlex import quote
+from typing import NamedTuple
 
 from egress.refusals import TABLE, Reason, Refused
-from egress.wire.http1 import Field, Fields, Request, values, write_head
+from egress.wire.http1 import Field, Request, write_head
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _SHOWN = 300  # of what a client wrote; a well-formed target is shorter
@@ -38,29 +41,42 @@ def facts(refused: Refused, asked: str, persona: str) -> dict[str, str]:
     if refused.rule is not None:
         told["rule"] = str(refused.rule)
     if asked and persona and refused.reason is not Reason.MALFORMED_HOST:  # whose text is fit for no shell
-        told["why"] = f"egress check {asked} --persona {persona}"
+        told["why"] = f"egress check {quote(refused.request or asked)} --persona {persona}"
     if refused.reason in _ALLOWABLE:
         told["allow"] = f"add {asked} to the allow list of persona {persona}; that command shows where and how"
     return told
 
 
-def http(refused: Refused, asked: str, persona: str, request: Request | None, *, close: bool) -> bytes:
-    """An HTTP answer that a person or an agent can act on; JSON for those who ask for it."""
+class Answer(NamedTuple):
+    """A refusal as HTTP of any version has it."""
+
+    status: int
+    fields: list[Field]
+    body: bytes
+
+
+def answer(refused: Refused, asked: str, persona: str, fields: Sequence[tuple[str, str]] = ()) -> Answer:
+    """What a person or an agent can act on; JSON for those whose request asks for it."""
     told = facts(refused, ascii(asked[:_SHOWN])[1:-1], persona)
-    as_json = request is not None and _wants_json(request.fields)
-    body = json.dumps({"egress": told}) + "\n" if as_json else _text(told)
-    raw = body.encode()
-    fields = [
+    as_json = _wants_json(fields)
+    body = (json.dumps({"egress": told}) + "\n" if as_json else _text(told)).encode()
+    described = [
         Field("Content-Type", "application/json" if as_json else "text/plain; charset=utf-8"),
-        Field("Content-Length", str(len(raw))),
+        Field("Content-Length", str(len(body))),
         Field("X-Egress-Reason", refused.reason.value),
         Field("Cache-Control", "no-store"),
-        Field("Connection", "close" if close else "keep-alive"),
     ]
     if refused.reason is Reason.CREDENTIALS:
-        fields.append(Field("Proxy-Authenticate", 'Basic realm="egress"'))
-    head = write_head(f"HTTP/1.1 {TABLE[refused.reason].http} {_phrase(refused.reason)}", fields)
-    return head if request is not None and request.method == "HEAD" else head + raw
+        described.append(Field("Proxy-Authenticate", 'Basic realm="egress"'))
+    return Answer(TABLE[refused.reason].http, described, body)
+
+
+def http(refused: Refused, asked: str, persona: str, request: Request | None, *, close: bool) -> bytes:
+    """The answer as HTTP/1.1 has it."""
+    status, fields, body = answer(refused, asked, persona, request.fields if request else ())
+    fields.append(Field("Connection", "close" if close else "keep-alive"))
+    head = write_head(f"HTTP/1.1 {status} {_phrase(refused.reason)}", fields)
+    return head if request is not None and request.method == "HEAD" else head + body
 
 
 def ssh(refused: Refused, asked: str, persona: str) -> bytes:
@@ -71,8 +87,8 @@ def ssh(refused: Refused, asked: str, persona: str) -> bytes:
     return _SSH_VERSION + struct.pack("!IB", 1 + len(payload) + padding, padding) + payload + bytes(padding)
 
 
-def _wants_json(fields: Fields) -> bool:
-    return any("application/json" in value.lower() for value in values(fields, "accept"))
+def _wants_json(fields: Sequence[tuple[str, str]]) -> bool:
+    return any("application/json" in value.lower() for name, value in fields if name == "accept")
 
 
 def _text(told: dict[str, str]) -> str:

@@ -1,8 +1,9 @@
 """HTTP/1.1 bodies as they stream by (RFC 9112 sections 6 and 7).
 
 A body takes what it can from the front of a buffer and returns the bytes to pass on, framed as the
-receiver needs them. Chunks are read strictly and written anew, so a size that two parsers could read
-differently never leaves the gate; extensions are dropped; trailers pass, but not those that frame or route.
+receiver needs them and with a mask over what they carry. Chunks are read strictly and written anew, so a
+size that two parsers could read differently never leaves the gate; extensions are dropped; trailers pass,
+but not those that frame or route.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ _NOT_IN_TRAILERS = HOP_BY_HOP | {
 }  # fmt: skip
 
 
+class Mask(Protocol):
+    """Covers what must not be seen, byte for byte, and holds back what may be; an empty piece is the end."""
+
+    def feed(self, piece: bytes) -> bytes: ...
+
+
 class Body(Protocol):
     done: bool
 
@@ -34,8 +41,9 @@ class Body(Protocol):
 class Sized:
     """Exactly so many bytes."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, mask: Mask | None = None) -> None:
         self._left = length
+        self._mask = mask
         self.done = length == 0
 
     def take(self, buffer: bytearray) -> bytes:
@@ -43,7 +51,7 @@ class Sized:
         del buffer[: len(piece)]
         self._left -= len(piece)
         self.done = self._left == 0
-        return piece
+        return _covered(piece, self._mask, self.done)
 
     def end(self) -> bytes:
         raise _bad(f"{self._left} bytes of the body are missing")
@@ -52,25 +60,28 @@ class Sized:
 class UntilClose:
     """All there is, as chunks for a receiver that knows them."""
 
-    def __init__(self, as_chunks: bool) -> None:
+    def __init__(self, as_chunks: bool, mask: Mask | None = None) -> None:
         self._as_chunks = as_chunks
+        self._mask = mask
         self.done = False
 
     def take(self, buffer: bytearray) -> bytes:
-        piece = bytes(buffer)
+        piece = _covered(bytes(buffer), self._mask)
         buffer.clear()
         return _chunk(piece) if self._as_chunks and piece else piece
 
     def end(self) -> bytes:
         self.done = True
-        return b"0\r\n\r\n" if self._as_chunks else b""
+        piece = _covered(b"", self._mask, last=True)
+        return (_chunk(piece) if piece else b"") + b"0\r\n\r\n" if self._as_chunks else piece
 
 
 class Chunked:
     """Chunks in; chunks out, or plain bytes for an HTTP/1.0 receiver."""
 
-    def __init__(self, as_chunks: bool = True, limits: Limits = LIMITS) -> None:
+    def __init__(self, as_chunks: bool = True, limits: Limits = LIMITS, mask: Mask | None = None) -> None:
         self._as_chunks = as_chunks
+        self._mask = mask
         self._limits = limits
         self._left = 0  # of the current chunk's data
         self._in_data = False
@@ -110,8 +121,7 @@ class Chunked:
             piece = bytes(buffer[: self._left])
             del buffer[: len(piece)]
             self._left -= len(piece)
-            if piece:
-                out += _chunk(piece) if self._as_chunks else piece
+            self._pass_on(_covered(piece, self._mask), out)
         if self._left or len(buffer) < 2:
             return False
         if buffer[:2] != b"\r\n":
@@ -133,8 +143,15 @@ class Chunked:
             raise _bad("a trailer line ends in a bare LF")
         return False
 
+    def _pass_on(self, piece: bytes, out: bytearray) -> None:
+        if piece:
+            out += _chunk(piece) if self._as_chunks else piece
+
     def _finish(self, buffer: bytearray, size: int, trailers: list[Field], out: bytearray) -> bool:
         del buffer[:size]
+        self._pass_on(_covered(b"", self._mask, last=True), out)
+        if self._mask is not None:
+            trailers = []  # nobody needs them who asked for this, and each could tell
         if self._as_chunks:
             out += ("0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in trailers) + "\r\n").encode("latin-1")
         self.done = True
@@ -145,11 +162,18 @@ def request_body(length: int) -> Body:
     return Chunked() if length == CHUNKED else Sized(length)
 
 
-def response_body(length: int, as_chunks: bool) -> Body:
+def response_body(length: int, as_chunks: bool, mask: Mask | None = None) -> Body:
     """The body of an answer, for a receiver that knows chunks or (HTTP/1.0) does not."""
     if length == UNTIL_CLOSE:
-        return UntilClose(as_chunks)
-    return Chunked(as_chunks) if length == CHUNKED else Sized(length)
+        return UntilClose(as_chunks, mask)
+    return Chunked(as_chunks, mask=mask) if length == CHUNKED else Sized(length, mask)
+
+
+def _covered(piece: bytes, mask: Mask | None, last: bool = False) -> bytes:
+    if mask is None:
+        return piece
+    covered = mask.feed(piece) if piece else b""
+    return covered + mask.feed(b"") if last else covered
 
 
 def _chunk(piece: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 
-from egress import enforce, places, policysources
+from egress import places, policysources
 from egress.lint import lint
 from egress.problems import PolicyError
 from launcher.checks.model import Finding, fail, ok, warn
@@ -16,7 +16,7 @@ _LINT = "egress policy lint"
 def policy() -> Finding:
     sources = policysources.locate()
     try:
-        enforce.load(sources)
+        policysources.load(sources)
         book = policysources.read(sources)
     except PolicyError as error:
         more = f" (and {len(error.problems) - 1} more)" if len(error.problems) > 1 else ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher.netns.netlink import decode, unpack
 
 _ORIGINAL_DESTINATION = 80  # linux/netfilter_ipv4.h, and by the same number for IPv6

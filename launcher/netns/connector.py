@@ -7,6 +7,7 @@ socket per request and hands it over; connecting is the host's.
 
 from __future__ import annotations
 
+import _socket
 import os
 import socket
 from array import array
@@ -19,7 +20,7 @@ class Connector:
 
     __slots__ = ("_channel",)
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: _socket.socket) -> None:
         self._channel = channel
 
     def fileno(self) -> int:
@@ -56,7 +57,11 @@ class Connector:
         return sock
 
 
-def receive(channel: socket.socket, room: int, most: int) -> tuple[bytes, list[int]]:
+def send(channel: _socket.socket, data: bytes, *descriptors: int) -> None:
+    channel.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))])
+
+
+def receive(channel: _socket.socket, room: int, most: int) -> tuple[bytes, list[int]]:
     """The next message and its descriptors, which no program inherits.
 
     `socket.recv_fds` takes flags and, up to Python 3.13 at least, passes them on to nobody.
@@ -70,7 +75,7 @@ def receive(channel: socket.socket, room: int, most: int) -> tuple[bytes, list[i
     return data, list(descriptors)
 
 
-def serve(channel: socket.socket) -> None:
+def serve(channel: _socket.socket) -> None:
     """The helper's part: make sockets until the channel ends."""
     while request := channel.recv(16):
         try:
@@ -79,4 +84,4 @@ def serve(channel: socket.socket) -> None:
             channel.send(os.strerror(error.errno or 0).encode())
         else:
             with made:
-                socket.send_fds(channel, [request], [made.fileno()])
+                send(channel, request, made.fileno())

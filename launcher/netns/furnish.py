@@ -13,8 +13,8 @@ import fcntl
 import socket
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher.netns import listening
 from launcher.netns.capture import table
 from launcher.netns.kernel import NETFILTER, ROUTE, Kernel

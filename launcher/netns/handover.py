@@ -13,21 +13,28 @@ at that point, the command would run as an orphan. So the helper too holds the p
 first process, and kills it when its channel to the launcher ends; and a hand-over that fails kills it.
 
 Until the joiner is closed the helper stays, makes sockets on request (see `connector`) and keeps guard.
+
+What comes before bwrap's start is on the user's clock. `socket` makes hundreds of constants when it is loaded, so
+it is loaded in `join`, while bwrap is at work; until then its sockets without them, `_socket`, are enough.
 """
 
 from __future__ import annotations
 
+import _socket
 import os
-import select
 import signal
-import socket
-from types import TracebackType
-from typing import NamedTuple, NoReturn
 
-from launcher.netns.connector import Connector, receive
+from egress.record import TYPE_CHECKING, NamedTuple
 from launcher.netns.leash import Leash, end_untold
 from launcher.netns.model import DONE, ELSE, HandoverError, Listener, Role, Wanted, objection, parse_info
 from launcher.netns.namespace import network_of
+
+if TYPE_CHECKING:
+    import socket
+    from types import TracebackType
+    from typing import NoReturn
+
+    from launcher.netns.connector import Connector
 
 _PATIENCE = 15.0  # of the launcher; everything the helper does takes milliseconds
 _ROOM, _MOST = 64 * 1024, 250  # bytes and descriptors of one answer
@@ -50,8 +57,8 @@ class Joiner:
         if wanted and (reason := objection(wanted)):
             raise HandoverError(reason, "choose other ports")
         self._wanted = wanted
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._told, info = socket.socketpair()
+        self._channel, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        self._told, info = _socket.socketpair()
         self._told.settimeout(_PATIENCE)
         self.info = info.detach()
         self.block, self._release = os.pipe()
@@ -71,6 +78,8 @@ class Joiner:
     @property
     def connector(self) -> Connector | None:
         """For connections to servers inside, until the joiner is closed."""
+        from launcher.netns.connector import Connector
+
         return Connector(self._channel) if self._wanted else None
 
     def join(self) -> Handover:
@@ -133,6 +142,10 @@ class Joiner:
 
     def _hear(self, sockets: list[socket.socket]) -> list[str]:
         """The fields of the helper's next answer; its descriptors become `sockets`."""
+        import socket
+
+        from launcher.netns.connector import receive
+
         try:
             data, descriptors = receive(self._channel, _ROOM, _MOST)
         except OSError as error:
@@ -154,27 +167,21 @@ class Joiner:
         self.close()
 
 
-def look(told: socket.socket) -> bytes:
+def look(told: _socket.socket) -> bytes:
     """What bwrap tells, up to the brace that closes its JSON. Nobody takes it: both sides must be able to see."""
+    import select
+
     hangup = select.poll()
     hangup.register(told, select.POLLRDHUP)
     while True:
         ended = bool(hangup.poll(0))  # asked first: what was written before the end is then seen
         try:
-            data = told.recv(4096, socket.MSG_PEEK)
+            data = told.recv(4096, _socket.MSG_PEEK)
         except TimeoutError:
             return b""
         if ended or b"}" in data:
             return data
         os.sched_yield()  # it writes piece by piece
-
-
-def read_info(told: int) -> bytes:
-    """The same from a pipe, for who alone reads it."""
-    data = b""
-    while b"}" not in data and (more := os.read(told, 4096)):
-        data += more
-    return data
 
 
 def _parse(fields: list[str], sockets: list[socket.socket]) -> Handover:
@@ -199,7 +206,7 @@ def _checked(handover: Handover, pid: int) -> Handover:
     return handover
 
 
-def _help(channel: socket.socket, told: socket.socket, release: int, wanted: Wanted | None) -> NoReturn:
+def _help(channel: _socket.socket, told: _socket.socket, release: int, wanted: Wanted | None) -> NoReturn:
     """The child's life. What only it needs it imports itself, while bwrap starts on another core."""
     try:
         from launcher.netns.helper import run

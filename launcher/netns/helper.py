@@ -7,16 +7,16 @@ channel ends, it kills the sandbox.
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import fcntl
 import gc
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from types import FrameType
 
-from launcher.netns.connector import serve
+from launcher.netns.connector import send, serve
 from launcher.netns.furnish import Furnished, furnish
 from launcher.netns.handover import look
 from launcher.netns.joining import join
@@ -27,7 +27,7 @@ from launcher.netns.proof import doubts
 _NOW_AND_THEN = 0.1
 
 
-def run(channel: socket.socket, told: socket.socket, release: int, wanted: Wanted | None) -> None:
+def run(channel: _socket.socket, told: _socket.socket, release: int, wanted: Wanted | None) -> None:
     _be_alone(channel.fileno(), told.fileno(), release)
     try:
         sandbox = parse_info(look(told))
@@ -51,7 +51,7 @@ def run(channel: socket.socket, told: socket.socket, release: int, wanted: Wante
         leash.end()
 
 
-def _mind(channel: socket.socket, sandbox: Sandbox, leash: Leash) -> None:
+def _mind(channel: _socket.socket, sandbox: Sandbox, leash: Leash) -> None:
     """The end of the launcher, or of bwrap before it has set up its part, ends whatever we wait for.
 
     It is done on the spot: an exception could come in the middle of another's end, and be the end of that.
@@ -70,9 +70,9 @@ def _mind(channel: socket.socket, sandbox: Sandbox, leash: Leash) -> None:
     look_up(signal.SIGIO, None)  # it may have been before
 
 
-def _has_ended(channel: socket.socket) -> bool:
+def _has_ended(channel: _socket.socket) -> bool:
     try:
-        return not channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return not channel.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
     except BlockingIOError:
         return False
 
@@ -112,7 +112,7 @@ def _while(doing: str) -> Iterator[None]:
         raise HandoverError(f"{doing}: {error.strerror or error}", ELSE) from error
 
 
-def _hand_over(channel: socket.socket, network: int, furnished: Furnished) -> None:
+def _hand_over(channel: _socket.socket, network: int, furnished: Furnished) -> None:
     roles = " ".join(listener.role for listener in furnished.listeners)
     full = "full" if furnished.table else "partial"
     descriptors = [listener.sock.fileno() for listener in furnished.listeners]
@@ -121,10 +121,10 @@ def _hand_over(channel: socket.socket, network: int, furnished: Furnished) -> No
         listener.sock.close()
 
 
-def _fail(channel: socket.socket, error: HandoverError) -> None:
+def _fail(channel: _socket.socket, error: HandoverError) -> None:
     with contextlib.suppress(OSError):  # nobody is there to hear it
         _say(channel, FAILED, error.what, error.hint)
 
 
-def _say(channel: socket.socket, *fields: str, descriptors: list[int] | None = None) -> None:
-    socket.send_fds(channel, ["\0".join(fields).encode()], descriptors or [])
+def _say(channel: _socket.socket, *fields: str, descriptors: list[int] | None = None) -> None:
+    send(channel, "\0".join(fields).encode(), *(descriptors or ()))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from enum import StrEnum
-from typing import NamedTuple
+
+from egress.record import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import socket
 
 DNS_PORT = 53
 MOST_PORTS = 50  # of each kind: one message carries 253 descriptors (SCM_MAX_FD)

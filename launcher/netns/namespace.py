@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
+
+from egress.record import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 _GET_NAMESPACE_OF_SOCKET = 0x894C  # SIOCGSKNS; for who has CAP_NET_ADMIN over it, as its owner has
 

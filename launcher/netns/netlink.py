@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+from egress.record import NamedTuple
 
 REQUEST, ACK, EXCLUSIVE, CREATE, APPEND, DUMP = 0x1, 0x4, 0x200, 0x400, 0x800, 0x300
 ERROR, DONE = 2, 3

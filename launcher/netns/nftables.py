@@ -8,8 +8,8 @@ gives the words to nft and compares, and as the kernel's expressions, small inst
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher.netns.netlink import ACK, APPEND, CREATE, Attribute, Message, decode, holds, nested, number, text
 
 TCP, UDP = 6, 17

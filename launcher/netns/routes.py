@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from egress.record import NamedTuple
 from launcher.netns.netlink import ACK, CREATE, EXCLUSIVE, Attribute, Message, decode
 
 LINK_CHANGES = 0x1  # the multicast group that tells of interfaces

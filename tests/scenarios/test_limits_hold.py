@@ -110,7 +110,8 @@ class Person(NamedTuple):
 @pytest.fixture(scope="module")
 def code() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
-    shutil.copytree(ROOT / "launcher", folder / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("egress", "launcher"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "tests" / "limitskit.py", folder)
     subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
     yield folder

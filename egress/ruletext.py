@@ -7,7 +7,9 @@ from typing import Any
 
 from egress.model import Target
 from egress.names import as_address
-from egress.rules import DEFAULT_PORTS, Requests, Rule
+from egress.rules import DEFAULT_PORTS, Headers, Requests, Rule, Secret, UploadLimit
+
+_UNITS = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 
 
 def ports_of(rule: Rule) -> str:
@@ -19,9 +21,17 @@ def terms_of(rule: Rule) -> str:
     return " ".join(_terms(rule))
 
 
+def requests_of(rule: Rule) -> str:
+    """Which requests a rule allows: `GET,HEAD /v1/**`."""
+    requests = rule.requests or Requests()
+    methods = ",".join(sorted(requests.methods)) or "any"
+    return " ".join([methods, ",".join(requests.paths) or "/**", *_conditions(requests)])
+
+
 def as_json(rule: Rule) -> dict[str, Any]:
     """A rule of an allow list."""
     requests = rule.requests or Requests()
+    headers, limit, secret = requests.headers, requests.upload_limit, requests.secret
     return {
         "host": str(rule.pattern),
         "ports": sorted(rule.ports),
@@ -29,7 +39,9 @@ def as_json(rule: Rule) -> dict[str, Any]:
         "private": rule.private,
         "methods": sorted(requests.methods),
         "paths": list(requests.paths),
-        "secret": requests.secret and requests.secret._asdict(),
+        "headers": headers and {"require": dict(headers.require), "forbid": list(headers.forbid)},
+        "upload_limit": limit and limit._asdict(),
+        "secret": secret and secret._asdict(),
         "inspect": rule.needs_inspection,
         "source": str(rule.source),
     }
@@ -73,5 +85,39 @@ def _request_terms(requests: Requests) -> Iterator[str]:
         yield "methods=" + ",".join(sorted(requests.methods))
     if requests.paths:
         yield "paths=" + ",".join(requests.paths)
+    yield from _conditions(requests)
     if requests.secret:
-        yield f"secret={requests.secret.env}"
+        yield f"secret={_origin(requests.secret)}"
+
+
+def _conditions(requests: Requests) -> Iterator[str]:
+    if requests.headers:
+        yield from _header_terms(requests.headers)
+    if requests.upload_limit:
+        yield from _limit_terms(requests.upload_limit)
+
+
+def _header_terms(headers: Headers) -> Iterator[str]:
+    if headers.require:
+        yield "require=" + ",".join(f"{name}:{'*' if value is None else value}" for name, value in headers.require)
+    if headers.forbid:
+        yield "forbid=" + ",".join(headers.forbid)
+
+
+def _limit_terms(limit: UploadLimit) -> Iterator[str]:
+    if limit.request is not None:
+        yield f"upload_limit={_size(limit.request)}"
+    if limit.session is not None:
+        yield f"session_limit={_size(limit.session)}"
+
+
+def _origin(secret: Secret) -> str:
+    """One word: the variable, the file, or the program that is asked."""
+    if secret.command:
+        return f"command:{secret.command[0]}"
+    return f"file:{secret.file}" if secret.file else secret.env or secret.header
+
+
+def _size(size: int) -> str:
+    """As it would be written in a policy."""
+    return next((f"{size // unit}{name}" for name, unit in _UNITS if size and size % unit == 0), str(size))

@@ -7,15 +7,23 @@ from collections.abc import Collection, Iterable
 
 from egress.addresses import Kind, classify
 from egress.auditsummary import MOST_PORTS
-from egress.commands.ruletext import as_word, as_yaml
 from egress.model import Target
 from egress.names import Malformed, as_address, parse_host
 from egress.refusals import Reason
 from egress.rules import TLS_PORT
+from egress.ruletext import as_word, as_yaml
 
 _MOST_WORDS = 3  # past that one rule that lists its ports is shorter
 _BY_A_RULE = frozenset(
-    {Reason.NOT_LISTED, Reason.PORT_NOT_LISTED, Reason.ADDRESS_LITERAL, Reason.RESOLVED_PRIVATE, Reason.REVOKED}
+    {
+        Reason.NOT_LISTED,
+        Reason.PORT_NOT_LISTED,
+        Reason.ADDRESS_LITERAL,
+        Reason.RESOLVED_PRIVATE,
+        Reason.REVOKED,
+        Reason.DECLINED,
+        Reason.UNANSWERED,
+    }  # fmt: skip
 )
 _BY_MORE = frozenset({Reason.METHOD_NOT_LISTED, Reason.PATH_NOT_LISTED})
 

@@ -1,0 +1,77 @@
+"""Starts the engine that looks into TLS, as a process of its own.
+
+The launcher does this before anything else, since the command must find the session's certificate in place;
+so nothing here imports more than it must. What the engine needs to know reaches it on its standard input, and
+never as an argument or in a file: a key may be among it. Its other descriptors have fixed numbers:
+
+    0  its configuration      3  the line to the gate      4  the shared counts
+    5  and on: what a sandbox needs to trust it, to be written there and closed, in the order of `fill`
+"""
+
+from __future__ import annotations
+
+import fcntl
+import marshal
+import os
+import socket
+import sys
+
+from egress.record import NamedTuple
+
+LINE, COUNTS, FILL = 3, 4, 5
+BUNDLE, CERTIFICATE, KEYSTORE = "bundle", "authority", "store"
+_MAIN = "egress.inspection.engine"
+_OUT_OF_THE_WAY = 64
+
+
+class Config(NamedTuple):
+    """An authority's key and certificate (PEM), or the names that a new one is made for."""
+
+    key: bytes = b""
+    certificate: bytes = b""
+    names: tuple[str, ...] = ()
+    upstream_roots: tuple[str, ...] = ()  # files with certificates that upstreams may be signed by, too
+    fill: tuple[str, ...] = ()  # what is to be written where: one of the words above for each descriptor
+
+
+class Started(NamedTuple):
+    pid: int
+    line: socket.socket
+
+
+def start(config: Config, counts: int, to_fill: tuple[int, ...] = ()) -> Started:
+    """`to_fill`: descriptors that get what `config.fill` says."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    told = os.memfd_create("egress-engine", os.MFD_CLOEXEC)
+    os.write(told, marshal.dumps(tuple(config)))
+    os.lseek(told, 0, os.SEEK_SET)
+    wanted = {0: told, LINE: theirs.fileno(), COUNTS: counts, **dict(enumerate(to_fill, FILL))}
+    try:
+        return Started(_spawn(wanted), ours)
+    finally:
+        os.close(told)
+        theirs.close()
+
+
+def read_config(fd: int = 0) -> Config:
+    with open(fd, "rb", closefd=False) as file:
+        return Config(*marshal.loads(file.read()))  # noqa: S302  # from our own parent
+
+
+def _spawn(wanted: dict[int, int]) -> int:
+    """The copies stand out of the way: a descriptor may have the very number that another is wanted at."""
+    code = f"import sys; sys.path[:] = sys.argv[1:]; from {_MAIN} import main; main()"
+    copies = {place: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for place, fd in wanted.items()}
+    try:
+        actions = [(os.POSIX_SPAWN_DUP2, copy, place) for place, copy in copies.items()]
+        line = [sys.executable, "-I", "-S", "-c", code, *sys.path]
+        return os.posix_spawn(sys.executable, line, _environment(), file_actions=actions, setsid=True)
+    finally:
+        for copy in copies.values():
+            os.close(copy)
+
+
+def _environment() -> dict[str, str]:
+    """Only what finds certificates and shapes errors: credentials reach it one by one, when they are put in."""
+    kept = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TZ", "HOME")
+    return {name: os.environ[name] for name in kept if name in os.environ}

@@ -1,0 +1,94 @@
+"""One request that is looked into: may it go, with which credential, and how much may it send?
+
+Every way a request comes asks here, in the clear or out of an opened TLS connection, so there is one answer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from egress.audit import printable
+from egress.credentials import NOTHING_TO_EXCHANGE, Exchange, Known, exchange, has_placeholder
+from egress.model import Decision, Target, Verdict
+from egress.names import Malformed, parse_authority
+from egress.policy import Persona
+from egress.refusals import Reason, Refused
+from egress.requestpolicy import Asked, decide_request, secrets_of
+from egress.rules import Rule
+from egress.uploads import Budget, Meter, Uploads
+from egress.vault import Vault
+
+_QUERY_VALUE = re.compile(r"=[^&]*")
+_LONGEST_PATH = 2000
+HTTP, HTTPS = "http", "https"
+_DEFAULT_PORT = {HTTP: 80, HTTPS: 443}
+
+
+class Ruling(NamedTuple):
+    """A decision, and what it means for a request that may go."""
+
+    decision: Decision
+    detail: str = ""
+    exchange: Exchange = NOTHING_TO_EXCHANGE
+    budget: Budget | None = None
+
+
+class Desk:
+    def __init__(self, vault: Vault, uploads: Uploads, *, log_queries: bool = False) -> None:
+        self._vault, self.uploads, self._log_queries = vault, uploads, log_queries
+
+    def judge(self, persona: Persona, target: Target, scheme: str, asked: Asked, length: int = 0) -> Ruling:
+        """`length` is that of its body, as far as it is announced."""
+        decision = persona.decide(target)
+        rules = persona.request_rules(target)
+        if decision.allowed and rules:
+            decision = decide_request(rules, asked)
+        if not decision.allowed or decision.rule is None or not rules:
+            return Ruling(decision)
+        try:
+            known = self._vault.known(secrets_of(rules))
+            _keep_from_the_open(known, decision.rule, scheme, asked)
+            exchanged = exchange(known, asked.fields)
+            return Ruling(decision, "", exchanged, self._budget(persona, decision.rule, length))
+        except Refused as refused:
+            return Ruling(Decision(Verdict.DENY, refused.reason, decision.rule), refused.detail)
+
+    def shown(self, asked: Asked) -> tuple[str, str]:
+        """Method and path as they are put on record."""
+        path, mark, query = asked.path.partition("?")
+        if not self._log_queries:
+            query = _QUERY_VALUE.sub("=***", query) if "=" in query else "***" * bool(query)
+        return printable(asked.method), _one_word(f"{path}{mark}{query}")
+
+    def named(self, scheme: str, target: Target, asked: Asked) -> str:
+        """The request as `egress check` takes it."""
+        method, path = self.shown(asked)
+        authority = target.host if target.port == _DEFAULT_PORT[scheme] else str(target)
+        return f"{method} {scheme}://{authority}{path}"
+
+    def _budget(self, persona: Persona, rule: Rule, length: int) -> Budget | None:
+        budget = self.uploads.budget(persona.name, rule)
+        if budget is not None:
+            Meter(budget, self.uploads.counts).expect(length)
+        return budget
+
+
+def check_host(authority: str, target: Target, scheme: str) -> None:
+    """Refused, unless a request's Host or :authority is its connection's target."""
+    try:
+        named = parse_authority(authority, _DEFAULT_PORT[scheme])
+    except Malformed as error:
+        raise Refused(Reason.HOST_MISMATCH, str(error)) from None
+    if named != target:
+        raise Refused(Reason.HOST_MISMATCH, f"it is {printable(authority)}")
+
+
+def _keep_from_the_open(known: tuple[Known, ...], rule: Rule, scheme: str, asked: Asked) -> None:
+    """A credential is not sent in the clear, where anyone on the way reads it, unless the rule wants just that."""
+    if scheme == HTTP and rule.tls is not False and has_placeholder(known, asked.fields):
+        raise Refused(Reason.NOT_TLS, "a secret is not put into a request that goes out in the clear")
+
+
+def _one_word(path: str) -> str:
+    return printable(path, _LONGEST_PATH).replace(" ", "%20")

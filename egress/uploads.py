@@ -1,0 +1,69 @@
+"""How much was sent: by a request, and by a session to the hosts of a rule."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from egress.counts import Counts
+from egress.refusals import Reason, Refused
+from egress.rules import Rule
+
+SLOTS = 1024
+
+
+class Budget(NamedTuple):
+    """What is left to a request, by itself and of its session's; `slot` is where the session is counted."""
+
+    request: int | None
+    session: int | None
+    slot: int
+
+
+class Meter:
+    """The uploads of one request against its budget."""
+
+    __slots__ = ("_budget", "_counts", "_sent")
+
+    def __init__(self, budget: Budget, counts: Counts) -> None:
+        self._budget, self._counts, self._sent = budget, counts, 0
+
+    def expect(self, size: int) -> None:
+        """Refused, if this much more would be too much."""
+        request, session, slot = self._budget
+        if request is not None and self._sent + size > request:
+            raise Refused(Reason.UPLOAD_LIMIT, f"at most {request} bytes in one request")
+        if session is not None and self._counts.total(slot) + size > session:
+            raise Refused(Reason.UPLOAD_LIMIT, f"at most {session} bytes in one session")
+
+    def add(self, size: int) -> None:
+        """Count what is about to be sent, unless it is too much."""
+        self.expect(size)
+        self._sent += size
+        if self._budget.session is not None:
+            self._counts.add(self._budget.slot, size)
+
+
+class Uploads:
+    """The gate's side: slots are given out here, one for the hosts of a pattern and persona."""
+
+    def __init__(self) -> None:
+        self.counts = Counts.make(SLOTS)
+        self._slots: dict[tuple[str, str], int] = {}
+
+    def budget(self, persona: str, rule: Rule) -> Budget | None:
+        limit = rule.requests and rule.requests.upload_limit
+        if not limit:
+            return None
+        slot = -1 if limit.session is None else self._slot(persona, rule)
+        return Budget(limit.request, limit.session, slot)
+
+    def close(self) -> None:
+        self.counts.close()
+        os.close(self.counts.fd)
+
+    def _slot(self, persona: str, rule: Rule) -> int:
+        slot = self._slots.setdefault((persona, str(rule.pattern)), len(self._slots))
+        if slot >= SLOTS:
+            raise Refused(Reason.LIMIT, "more rules with an upload limit for a session than can be counted")
+        return slot
