@@ -14,17 +14,10 @@ from egress.rules import TLS_PORT
 from egress.ruletext import as_word, as_yaml
 
 _MOST_WORDS = 3  # past that one rule that lists its ports is shorter
-_BY_A_RULE = frozenset(
-    {
-        Reason.NOT_LISTED,
-        Reason.PORT_NOT_LISTED,
-        Reason.ADDRESS_LITERAL,
-        Reason.RESOLVED_PRIVATE,
-        Reason.REVOKED,
-        Reason.DECLINED,
-        Reason.UNANSWERED,
-    }  # fmt: skip
-)
+_BY_A_RULE = frozenset({
+    Reason.NOT_LISTED, Reason.PORT_NOT_LISTED, Reason.ADDRESS_LITERAL, Reason.RESOLVED_PRIVATE, Reason.REVOKED,
+    Reason.DECLINED, Reason.UNANSWERED,
+})  # fmt: skip
 _BY_MORE = frozenset({Reason.METHOD_NOT_LISTED, Reason.PATH_NOT_LISTED})
 
 

@@ -12,6 +12,7 @@ import idna  # noqa: F401  # `names` needs it late, when there may be no descrip
 
 from egress import enforce, policysources
 from egress.audit import Audit
+from egress.counts import Counts
 from egress.enginestart import Config, Started
 from egress.gateway import Gateway
 from egress.inspecting import Inspecting, Opener
@@ -54,7 +55,8 @@ class Setup(NamedTuple):
     log_queries: bool = False
     wishes: Wishes = NO_WISHES
     authority: Callable[[], Config] | None = None  # that an engine is made with, when one is needed
-    engine: Started | None = None  # that runs already
+    engine: Started | None = None  # that runs already, with
+    counts: Counts | None = None
 
     def load(self) -> Policy:
         return enforce.load(self.sources, self.vault, self.personas)
@@ -70,7 +72,7 @@ class Gate:
         self.live = Live(policy)
         self.traffic = Traffic(loop, limits)
         self.resolver = Resolver(loop, limits, setup.dns_server)
-        self.desk = Desk(setup.vault, Uploads(), log_queries=setup.log_queries)
+        self.desk = Desk(setup.vault, Uploads(setup.counts), log_queries=setup.log_queries)
         self.gateway = Gateway(
             self.live, self.audit, self.resolver, self.traffic, self.desk, loop, setup.users, setup.upstreams, limits
         )
@@ -104,7 +106,7 @@ class Gate:
 
 def _inspects(policy: Policy, setup: Setup) -> bool:
     used = (setup.sources.persona,) if setup.personas is None else setup.personas
-    return any(persona.inspected for name, persona in policy.personas.items() if name in used)
+    return any(policy.personas[name].inspected for name in policy.personas if name in used)
 
 
 def _opener(setup: Setup, gateway: Gateway) -> Opener:

@@ -40,6 +40,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     id: int
 
 
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """The program that made a connection, where that was looked for and found."""
+
+    pid: int  # as its sandbox counts
+    exe: str | UnsetType = UNSET
+    command: str | UnsetType = UNSET  # its beginning, with credentials masked
+
+
 class DecisionRecord(Record, frozen=True, kw_only=True):
     event: str = "decision"
     via: Via
@@ -51,6 +59,7 @@ class DecisionRecord(Record, frozen=True, kw_only=True):
     would_deny: Reason | UnsetType = UNSET
     method: str | UnsetType = UNSET  # of a request that was looked into
     path: str | UnsetType = UNSET
+    process: Process | UnsetType = UNSET
 
 
 class FloodRecord(DecisionRecord, frozen=True, kw_only=True):
@@ -118,6 +127,7 @@ class Audit:
         port: int | None,
         decision: Decision,
         request: tuple[str, str] | None = None,
+        process: Process | None = None,
     ) -> None:
         """Write a verdict down. An allow is on its way to the disk when this returns, or refused."""
         rule = None if decision.rule is None else str(decision.rule)
@@ -125,7 +135,7 @@ class Audit:
         record = DecisionRecord(
             ts=timestamp(), session=self.session, persona=persona, id=number,
             via=via, host=host, port=port, verdict=decision.verdict, reason=decision.reason, rule=rule,
-            would_deny=decision.would_deny or UNSET, method=method, path=path,
+            would_deny=decision.would_deny or UNSET, method=method, path=path, process=process or UNSET,
         )  # fmt: skip
         if decision.verdict is Verdict.ALLOW:
             self._must_write(record)

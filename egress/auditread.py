@@ -31,7 +31,7 @@ class Process(msgspec.Struct, frozen=True, gc=False):
 
     pid: int | None = None
     exe: Text | None = None
-    cmd: Text | None = None
+    command: Text | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

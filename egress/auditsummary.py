@@ -68,9 +68,9 @@ class Row:
 
     def _note_program(self, process: Process) -> None:
         self.programs = {} if self.programs is None else self.programs
-        name = process.exe or process.cmd or f"pid {process.pid}"
+        name = process.exe or process.command or f"pid {process.pid}"
         if name in self.programs or len(self.programs) < _MOST_PROGRAMS:
-            self.programs[name] = process.cmd or ""
+            self.programs[name] = process.command or ""
 
 
 class Rows:

@@ -13,6 +13,7 @@ import os
 
 _SIZE = 8  # bytes of a count
 ENGINE, GATE = 0, 1
+SLOTS = 1024  # rules with a budget for the session
 
 
 class Counts:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from egress.counts import Counts
 from egress.refusals import Reason, Refused
 from egress.requestdesk import Ruling
-from egress.uploads import Meter
+from egress.uploads import Meter, Uploads
 from egress.wire.body import Body, Mask, response_body
 from egress.wire.http1 import Field, Request, Response, values
 from egress.wire.masking import Masker
@@ -57,10 +56,10 @@ class Errand(NamedTuple):
         return Masker(self.masks) if self.masks else None
 
 
-def prepare(errand: Errand, ruling: Ruling, counts: Counts) -> Errand:
+def prepare(errand: Errand, ruling: Ruling, uploads: Uploads) -> Errand:
     """The request as it may go: credentials put in, its answer asked for in the clear, its upload counted."""
     put, masks = ruling.exchange
-    meter = None if ruling.budget is None else Meter(ruling.budget, counts)
+    meter = None if ruling.budget is None else Meter(ruling.budget, uploads.counts)
     if not masks:
         return errand._replace(meter=meter)
     changed = dict(put) | {"accept-encoding": "identity"}

@@ -91,7 +91,7 @@ class Forwarder:
                 raise Refused(Reason.UNSUPPORTED, "a WebSocket in the clear cannot be held to this rule")
             shown = gate.desk.shown(asked) if looked_into else None
             passage = gate.admit(self._client, persona, self._via, target, ruling.decision, shown)
-            return passage, prepare(errand, ruling, gate.desk.uploads.counts)
+            return passage, prepare(errand, ruling, gate.desk.uploads)
         except Refused as refused:
             refused.detail = refused.detail or ruling.detail
             refused.request = gate.desk.named(HTTP, target, asked) if looked_into else ""

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from egress import tlsguard
 from egress.attendance import unless_gone
-from egress.audit import Audit, printable
+from egress.attribution import Attribution
+from egress.audit import Audit, Process, printable
 from egress.limits import LIMITS, Limits
 from egress.model import Candidate, Decision, Target, Verdict, Vetted, Via
 from egress.names import as_address
@@ -67,6 +68,7 @@ class Gateway:
         self.listeners = Listeners()
         self.counsel: Counsel | None = None
         self.inspection: Inspection | None = None
+        self.attribution: Attribution | None = None
 
     async def carry(self, client: Stream, persona: str, via: Via, target: Target, welcome: bytes = b"") -> None:
         """A whole tunnel; `welcome` is what tells the client that it may begin."""
@@ -113,6 +115,7 @@ class Gateway:
         if decision.allowed and len(self.traffic) >= self.limits.connections:
             decision = Decision(Verdict.DENY, Reason.LIMIT, decision.rule)
         passage = Passage(self.audit, persona, via, target, decision, client, self.loop.time(), request)
+        passage.process = self._asker(client, decision)
         try:
             passage.announce()
             if not decision.allowed:
@@ -137,6 +140,8 @@ class Gateway:
     def fail(self, passage: Passage, refused: Refused) -> None:
         """What was allowed by name is refused, or failed, on its way."""
         refused.rule, refused.logged = passage.rule, True
+        if self.attribution is not None and not refused.reason.is_failure:
+            passage.process = self.attribution.process(passage.client.sock)
         passage.refuse(refused, self.loop.time())
 
     def leave(self, passage: Passage, outcome: str) -> None:
@@ -156,11 +161,14 @@ class Gateway:
             return None
         return await self.users.persona(*credentials)
 
-    def note(self, refused: Refused, persona: str, via: Via) -> None:
+    def note(self, refused: Refused, persona: str, via: Via, client: Stream | None = None) -> None:
         """Put a refusal on record that never became a passage."""
         if not refused.logged:
             decision = Decision(Verdict.DENY, refused.reason, refused.rule)
-            self.audit.decision(self.audit.next_id(), persona, via, printable(refused.asked), None, decision)
+            asker = None if client is None else self._asker(client, decision)
+            self.audit.decision(
+                self.audit.next_id(), persona, via, printable(refused.asked), None, decision, process=asker
+            )
             refused.logged = True
 
     async def _pass_through(self, passage: Passage) -> str:
@@ -179,6 +187,12 @@ class Gateway:
         if via is Via.HTTP and decision.allowed and decision.rule and decision.rule.expects_tls(target.port):
             return Decision(Verdict.DENY, Reason.NOT_TLS, decision.rule)
         return decision
+
+    def _asker(self, client: Stream, decision: Decision) -> Process | None:
+        """The program behind a decision, where that is wanted."""
+        if self.attribution is None or not self.attribution.wants(decision):
+            return None
+        return self.attribution.process(client.sock)
 
     async def _resolve(self, target: Target) -> tuple[Candidate, ...]:
         hosts = self.live.policy.hosts

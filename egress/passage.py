@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from egress.audit import Audit
+from egress.audit import Audit, Process
 from egress.limits import LIMITS, Limits
 from egress.model import Decision, Target, Verdict, Via
 from egress.net.pipepool import Pipes
@@ -34,7 +34,7 @@ class Carrier(Protocol):
 class Passage:
     __slots__ = (
         "_audit", "_begun", "_idle", "_seen", "_stopped", "carrier", "client", "decision", "down", "ip", "number",
-        "over", "persona", "proxy", "request", "status", "target", "up", "upstream", "via",
+        "over", "persona", "process", "proxy", "request", "status", "target", "up", "upstream", "via",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +53,7 @@ class Passage:
         self.client = client
         self.request = request  # method and path as put on record, where it is looked into
         self.status: int | None = None  # of the answer to that
+        self.process: Process | None = None  # that asked, where it was looked for
         self.upstream: Stream | None = None
         self.ip: str | None = None
         self.proxy: Upstream | None = None  # the operator's, where plain requests go through one
@@ -86,7 +87,7 @@ class Passage:
     def announce(self) -> None:
         """Put the decision on record; Refused if it was an allow and could not be."""
         try:
-            self._audit.decision(self.number, self.persona, self.via, *self.target, self.decision, self.request)
+            self._record(self.decision)
         except Refused as refused:
             self._deny(refused)  # kept until it can be
             raise
@@ -103,8 +104,10 @@ class Passage:
                 self._end(Outcome.REFUSED, now)
 
     def _deny(self, refused: Refused) -> None:
-        denial = Decision(Verdict.DENY, refused.reason, self.decision.rule)
-        self._audit.decision(self.number, self.persona, self.via, *self.target, denial, self.request)
+        self._record(Decision(Verdict.DENY, refused.reason, self.decision.rule))
+
+    def _record(self, decision: Decision) -> None:
+        self._audit.decision(self.number, self.persona, self.via, *self.target, decision, self.request, self.process)
 
     def finish(self, outcome: str, now: float) -> None:
         if not self.over:

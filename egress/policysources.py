@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 import egress
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from egress.policybook import Book, ToolHost
     from egress.policyfile import Document
     from egress.problems import PolicyError, Problems
+    from egress.toolhosts.machine import Machine
 
 MAX_BYTES = 64 * 1024 * 1024
 SHIPPED_AS = "policies"
@@ -41,6 +43,7 @@ class Sources(NamedTuple):
     files: tuple[File, ...] = ()
     allow: tuple[str, ...] = ()
     persona: str | None = None
+    writable: tuple[str, ...] = ()  # where a sandbox writes: no tool's configuration is taken from there
 
 
 def locate(
@@ -48,10 +51,11 @@ def locate(
     allow: Iterable[str] = (),
     persona: str | None = None,
     environ: Mapping[str, str] = os.environ,
+    writable: tuple[str, ...] = (),
 ) -> Sources:
     """The sources for these options. Paths are made absolute now: a reload happens somewhere else, later."""
     named = tuple(File(os.path.abspath(name), name) for name in files)
-    return Sources(_shipped(), _user(environ), named, tuple(allow), persona)
+    return Sources(_shipped(), _user(environ), named, tuple(allow), persona, writable)
 
 
 def load(sources: Sources) -> Policy:
@@ -72,19 +76,46 @@ def read(sources: Sources) -> Book:
     problems = Problems()
     layers = [_documents(files, problems) for files in _layers(sources)]
     problems.settle()
-    return bind(layers, _tool_hosts)
+    return bind(layers, lambda tool: _tool_hosts(tool, sources))
 
 
-def _tool_hosts(tool: str) -> Iterable[ToolHost]:
+def _tool_hosts(tool: str, sources: Sources) -> Iterable[ToolHost]:
     from egress.toolhosts import expand  # asks the tool itself, so only for a rule that says `tool:`
 
-    return expand(tool)
+    return expand(tool, machine(sources))
+
+
+def machine(sources: Sources) -> Machine:
+    """This one, as far as no sandbox can write to it."""
+    from egress.toolhosts.machine import this_machine
+
+    here = this_machine()
+    return here._replace(writable=(*here.writable, *sources.writable))
+
+
+def tools_of(sources: Sources) -> frozenset[str]:
+    """The tools whose configuration the persona's rules stand on."""
+    asked: set[str] = set()
+
+    def note(tool: str) -> Iterable[ToolHost]:
+        asked.add(tool)
+        return ()
+
+    if sources.persona is not None:
+        read(sources)._replace(tools=note).persona(sources.persona)
+    return frozenset(asked)
 
 
 def fingerprint(sources: Sources) -> Hashable:
     """Differs when a file, or the set of files, has changed; costs a few system calls and never raises."""
     paths = [*_names(sources.shipped), *_names(sources.user), *(file.path for file in sources.files)]
-    return tuple((path, _identity(path)) for path in paths)
+    return tuple((path, _identity(path)) for path in paths), _of_tools()
+
+
+def _of_tools() -> Hashable:
+    """Of the tools that were asked; where none was, their part of the program is not even loaded."""
+    asked = sys.modules.get("egress.toolhosts")
+    return () if asked is None else asked.fingerprint()
 
 
 def is_shipped(source: Source, sources: Sources) -> bool:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from egress.counts import Counts
+from egress.counts import SLOTS, Counts
 from egress.refusals import Reason, Refused
 from egress.rules import Rule
-
-SLOTS = 1024
 
 
 class Budget(NamedTuple):
@@ -47,9 +45,16 @@ class Meter:
 class Uploads:
     """The gate's side: slots are given out here, one for the hosts of a pattern and persona."""
 
-    def __init__(self) -> None:
-        self.counts = Counts.make(SLOTS)
+    def __init__(self, counts: Counts | None = None) -> None:
+        self._counts = counts
         self._slots: dict[tuple[str, str], int] = {}
+
+    @property
+    def counts(self) -> Counts:
+        """Made when first needed, unless an engine has them already."""
+        if self._counts is None:
+            self._counts = Counts.make(SLOTS)
+        return self._counts
 
     def budget(self, persona: str, rule: Rule) -> Budget | None:
         limit = rule.requests and rule.requests.upload_limit
@@ -59,8 +64,9 @@ class Uploads:
         return Budget(limit.request, limit.session, slot)
 
     def close(self) -> None:
-        self.counts.close()
-        os.close(self.counts.fd)
+        if self._counts is not None:
+            self._counts.close()
+            os.close(self._counts.fd)
 
     def _slot(self, persona: str, rule: Rule) -> int:
         slot = self._slots.setdefault((persona, str(rule.pattern)), len(self._slots))

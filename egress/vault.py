@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from egress.credentials import Known
@@ -38,12 +39,13 @@ class Vault:
         """Read the secrets of some personas; the policy as it holds with those that there are."""
         problems = Problems()
         values: dict[Secret, str | None] = {}
-        for rule, secret in _secrets(policy, personas):
+        used = [name for name in policy.personas if name in personas]
+        for rule, secret in _secrets(policy, used):
             if secret not in values:
                 values[secret] = self._read(rule, secret, problems)
         problems.settle()
         self._values = {secret: value for secret, value in values.items() if value is not None}
-        return without(policy, (secret for secret, value in values.items() if value is None))
+        return without(policy, (secret for secret, value in values.items() if value is None), used)
 
     def known(self, secrets: Iterable[Secret]) -> tuple[Known, ...]:
         """Their values; Refused for one that was never read, whose rule cannot be enforced."""
@@ -86,12 +88,13 @@ def is_there(secret: Secret, environ: Mapping[str, str]) -> bool:
     return bool(environ.get(secret.env or "", "").strip())
 
 
-def without(policy: Policy, absent: Iterable[Secret]) -> Policy:
-    """The policy as if some secrets had not been written."""
+def without(policy: Policy, absent: Iterable[Secret], personas: Iterable[str]) -> Policy:
+    """The policy as if some secrets had not been written, for some personas; the others are never made."""
     gone = frozenset(absent)
     if not gone:
         return policy
-    return policy._replace(personas={name: _persona(persona, gone) for name, persona in policy.personas.items()})
+    changed = {name: _persona(policy.personas[name], gone) for name in personas}
+    return policy._replace(personas=ChainMap(changed, policy.personas))  # type: ignore[arg-type]  # only ever read
 
 
 def _persona(persona: Persona, gone: frozenset[Secret]) -> Persona:
@@ -112,9 +115,9 @@ def _rule(rule: Rule, gone: frozenset[Secret]) -> Rule:
     return rule._replace(requests=None if requests == Requests() else requests)
 
 
-def _secrets(policy: Policy, personas: Container[str]) -> Iterator[tuple[Rule, Secret]]:
-    for name, persona in policy.personas.items():
-        for rule in persona.allow if name in personas else ():
+def _secrets(policy: Policy, personas: Iterable[str]) -> Iterator[tuple[Rule, Secret]]:
+    for name in personas:
+        for rule in policy.personas[name].allow:
             if rule.requests is not None and rule.requests.secret is not None:
                 yield rule, rule.requests.secret
 

@@ -83,7 +83,7 @@ def _mount(mount: Mount, fds: Descriptors) -> Words:
     if path in fds.binds and mount.beneath:
         option = "--bind-fd" if mount.kind is Kind.WRITE else "--ro-bind-fd"
         return [option, str(fds.binds[path]), path]
-    if mount.kind is Kind.TEXT:
+    if mount.kind in (Kind.TEXT, Kind.GIVEN):
         return ["--perms", "0444", "--ro-bind-data", str(fds.data[path]), path]
     return _FORMS[mount.kind](mount)
 

@@ -9,6 +9,7 @@ in the 0.8 and 0.9 of distributions that took over the fix; so we do not ask for
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from launcher.bwrap import Descriptors
 from launcher.mounts import Kind, Mount
@@ -30,9 +31,9 @@ def binds_descriptors(bwrap: str) -> bool:
         os.close(fd)
 
 
-def carry(plan: Plan, with_binds: bool) -> Descriptors:
-    """Open what the plan's mounts need. Placeholders must stand already; the caller closes all of it."""
-    data = {mount.path: memory(mount.text.encode(errors="surrogateescape")) for mount in _texts(plan)}
+def carry(plan: Plan, with_binds: bool, given: Mapping[str, int]) -> Descriptors:
+    """Open what the plan's mounts need. Placeholders must stand already; the caller closes all of it, `given` too."""
+    data = {mount.path: memory(mount.text.encode(errors="surrogateescape")) for mount in _texts(plan)} | dict(given)
     beneath = [mount for mount in plan.mounts if mount.beneath] if with_binds else []
     binds: dict[str, int] = {}
     try:

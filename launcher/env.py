@@ -37,6 +37,7 @@ FIXED: Mapping[str, str] = {
     "CLAUDE_CODE_DISABLE_FEEDBACK_SURVEY": "1",
 }
 
+JAVA = "JAVA_TOOL_OPTIONS"
 _BOTH_CASES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "GRPC_PROXY")
 _OWN_NAMES = (
     *("npm_config_proxy", "npm_config_https_proxy", "YARN_HTTP_PROXY", "YARN_HTTPS_PROXY"),
@@ -58,7 +59,8 @@ def environment(
     values |= {name: value for name, value in host.items() if name.startswith("LC_")}
     values |= identity
     values |= _picked(host, persona)
-    values |= {**FIXED, **proxy_variables(proxy, capture), **(ours or {})}
+    told, added = proxy_variables(proxy, capture), ours or {}
+    values |= {**FIXED, **told, **added, **_joined(told, added)}
     return values | dict(_asked(flag, host) for flag in flags)
 
 
@@ -74,7 +76,7 @@ def proxy_variables(proxy: str, capture: bool) -> dict[str, str]:
     values |= {"NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK, "npm_config_noproxy": LOOPBACK, "NODE_USE_ENV_PROXY": "1"}
     if not capture:
         host, _, port = proxy.removeprefix("http://").rstrip("/").rpartition(":")
-        values |= {"JAVA_TOOL_OPTIONS": _java(host, port), "GIT_SSH_COMMAND": _ssh(host, port)}
+        values |= {JAVA: _java(host, port), "GIT_SSH_COMMAND": _ssh(host, port)}
     return values
 
 
@@ -85,6 +87,12 @@ def _java(host: str, port: str) -> str:
 
 def _ssh(host: str, port: str) -> str:
     return f"ssh -o ProxyCommand='nc -X connect -x {host}:{port} %h %p'"
+
+
+def _joined(*layers: Mapping[str, str]) -> dict[str, str]:
+    """Java has one variable for all of its options."""
+    options = [layer[JAVA] for layer in layers if JAVA in layer]
+    return {JAVA: " ".join(options)} if options else {}
 
 
 def _picked(host: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:

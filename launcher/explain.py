@@ -67,7 +67,7 @@ class _Text(NamedTuple):
 
 def shell_line(plan: Plan) -> str:
     """The same sandbox from a bash prompt, for --print-argv. Placeholders are left to bwrap there, and remain."""
-    texts = [mount for mount in plan.mounts if mount.kind is Kind.TEXT]
+    texts = [mount for mount in plan.mounts if mount.kind in (Kind.TEXT, Kind.GIVEN)]
     carried = {mount.path: _Text(fd, mount.text) for fd, mount in enumerate(texts, _FIRST_FREE_FD)}
     fds = Descriptors(data={path: text.fd for path, text in carried.items()})
     hidden = plan._replace(env={name: _PASSED if name in plan.passed else value for name, value in plan.env.items()})

@@ -11,8 +11,12 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
+
+from egress.record import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _HELD = (*FORWARDED, signal.SIGTSTP)

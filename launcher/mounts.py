@@ -26,6 +26,7 @@ class Kind(StrEnum):
     EMPTY = "hidden"  # a directory with nothing in it
     CLOSED = "closed"  # a file that cannot be opened
     TEXT = "replaced"  # a file with words of ours
+    GIVEN = "given"  # a file that is made for this run, and read from a pipe
     LINK = "link"  # a symbolic link
     DEVICES = "devices"
     PROCESSES = "processes"

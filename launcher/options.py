@@ -44,6 +44,7 @@ NETWORK = (
     Word("--bridge", "HOW", "how the network gets out", default="handover", choices=("handover", "relay")),
     Word("--dns-server", "ADDR[:PORT]", "resolve there instead of by the system"),
     Word("--upstream", "URL|env", "reach the internet through another HTTP proxy"),
+    Word("--upstream-ca", "FILE", "certificates that inspected upstreams may be signed by, too", many=True),
 )
 FILES = (
     Word("--project", "DIR", "the writable directory (default: this one)", default="."),
@@ -66,7 +67,21 @@ SPEECH = (
     Word("--dry-run", "", "show what would be true inside, and stop"),
     Word("--print-argv", "", "show the bwrap command, and stop"),
 )
-GROUPS = {"network": NETWORK, "files and environment": FILES, "walls and limits": WALLS, "what it says": SPEECH}
+OVERSIGHT = (
+    Word("--ui", "", "open the live page on the host, and print its link"),
+    Word("--ask", "", "ask a person about hosts that no rule lists: on the page, or in `egress watch`"),
+    Word("--ask-timeout", "SECONDS", "how long a question waits; then it is a no (default 60)"),
+    Word("--observe", "", "block nothing but what is denied, and mark what would have been"),
+    Word("--metrics", "ADDR:PORT", "numbers for Prometheus, at /metrics there"),
+    Word("--log-queries", "", "put the values in queries of inspected requests on record, too"),
+)
+GROUPS = {
+    "network": NETWORK,
+    "files and environment": FILES,
+    "walls and limits": WALLS,
+    "looking on": OVERSIGHT,
+    "what it says": SPEECH,
+}
 WORDS = {word.name: word for group in GROUPS.values() for word in group}
 
 
@@ -102,6 +117,13 @@ class Options(NamedTuple):
     audit: str | None = None
     dns_server: str | None = None
     upstream: str | None = None
+    upstream_ca: tuple[str, ...] = ()
+    ui: bool = False
+    ask: bool = False
+    ask_timeout: str | None = None
+    observe: bool = False
+    metrics: str | None = None
+    log_queries: bool = False
     quiet: bool = False
     verbose: bool = False
     dry_run: bool = False
@@ -173,12 +195,14 @@ def options(values: dict[str, Any], command: list[str]) -> Options:
         policy=tuple(values["policy"]),
         allow=tuple(values["allow"]),
         env=tuple(values["env"]),
+        upstream_ca=tuple(values["upstream_ca"]),
         **{key: values[key] for key in _AS_THEY_ARE},
     )
 
 
 _AS_THEY_ARE = (
     *("persona", "project", "seccomp", "bridge", "audit", "dns_server", "upstream"),
+    *("ui", "ask", "ask_timeout", "observe", "metrics", "log_queries"),
     *("quiet", "verbose", "dry_run", "print_argv"),
 )
 

@@ -31,6 +31,9 @@ _MOST = 1 << 20
 class Outline(NamedTuple):
     env: tuple[str, ...]
     filesystem: Filesystem
+    inspected: tuple[str, ...] = ()  # the hosts that its session's certificate is for
+    variables: tuple[tuple[str, str], ...] = ()  # placeholders for secrets, and what its tools are told
+    secrets: tuple[tuple[str, bool], ...] = ()  # where they come from, and whether that was there
 
 
 def recall(sources: Sources, environ: Mapping[str, str]) -> Outline | None:
@@ -38,16 +41,25 @@ def recall(sources: Sources, environ: Mapping[str, str]) -> Outline | None:
     if sources.allow or sources.persona is None:  # rules to be checked, or a question to be answered
         return None
     try:
-        known, env, filesystem = marshal.loads(_read(_path(sources, environ)))  # noqa: S302  # data of our own
+        known, env, filesystem, *rest = marshal.loads(_read(_path(sources, environ)))  # noqa: S302  # data of our own
+        outline = Outline(env, Filesystem(*filesystem), *rest)
     except (OSError, ValueError, EOFError, TypeError):
         return None
-    return Outline(env, Filesystem(*filesystem)) if known == _key(sources) else None
+    still = all(is_there(place, environ) == was for place, was in outline.secrets)
+    return outline if still and known == _key(sources) else None
+
+
+def is_there(place: str, environ: Mapping[str, str]) -> bool:
+    """Whether a secret has a source: `$NAME` or a path. What a command would say is not asked."""
+    return bool(environ.get(place[1:], "").strip()) if place.startswith("$") else os.path.exists(place)
 
 
 def remember(sources: Sources, outline: Outline, environ: Mapping[str, str]) -> None:
     """Best effort: a start without a cache is only slower."""
     path = _path(sources, environ)
-    data = marshal.dumps((_key(sources), tuple(outline.env), tuple(outline.filesystem)))
+    env, filesystem, *rest = outline
+    plain: list[Any] = [_key(sources), env, tuple(filesystem), *rest]
+    data = marshal.dumps(tuple(plain))
     draft = f"{path}.{os.getpid()}"
     with suppress(OSError):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from egress.record import TYPE_CHECKING
@@ -48,6 +48,7 @@ class Room:
         terminal: Terminal | None,
         filters: seccomp.Filter,
         resources: Resources = _NO_LIMITS,
+        given: Mapping[str, int] | None = None,
     ) -> None:
         self.bwrap = find_bwrap([mount.path for mount in plan.mounts if mount.kind is Kind.WRITE])
         self.joiner = _joiner(wanted)
@@ -58,7 +59,7 @@ class Room:
         self.confined: Confined | None = None
         try:
             self._held = hold(plan.placeholders)
-            self.child = self._start(plan, terminal, filters)
+            self.child = self._start(plan, terminal, filters, given or {})
             with interruptible():
                 self.handover = self.joiner.join()
             self._held.follow(self.sandbox)
@@ -111,8 +112,8 @@ class Room:
         if self._held is not None:
             self._held.release()
 
-    def _start(self, plan: Plan, terminal: Terminal | None, filters: seccomp.Filter) -> Child:
-        fds = carry(plan, binds_descriptors(self.bwrap))
+    def _start(self, plan: Plan, terminal: Terminal | None, filters: seccomp.Filter, given: Mapping[str, int]) -> Child:
+        fds = carry(plan, binds_descriptors(self.bwrap), given)
         mine = (*fds.all, *(programs := tuple(map(memory, filters.programs))))
         self._status = memory(b"")  # not a pipe: bwrap would die of writing to it when we are gone
         fds = fds._replace(info=self.joiner.info, block=self.joiner.block, status=self._status, seccomp=programs)

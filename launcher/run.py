@@ -18,13 +18,14 @@ from launcher.options import Options
 from launcher.outline import Outline, recall, remember
 from launcher.plan import Plan, plan
 from launcher.process import on_terminal
-from launcher.request import Filesystem, Own, Request
+from launcher.request import Own, Request
 from launcher.room import Room, load_filters
 from launcher.survey import survey
 
 if TYPE_CHECKING:
     from egress.problems import PolicyError
     from launcher.bridge import RelaySocket
+    from launcher.engine import Engine
     from launcher.publish import Opening
     from launcher.terminal import Terminal
 
@@ -40,11 +41,13 @@ class Session(NamedTuple):
     plan: Plan
     relay: RelaySocket | None
     openings: tuple[Opening, ...] = ()
+    engine: Engine | None = None
 
 
 def launch(options: Options) -> int:
     _check_routes(options)
-    sources = policysources.locate(options.policy, options.allow, options.persona)
+    project = os.path.abspath(options.project)
+    sources = policysources.locate(options.policy, options.allow, options.persona, writable=(project,))
     persona = _outline(sources)
     audit, on_tty = _audit(options), on_terminal()
     relay = _relay(options)
@@ -52,10 +55,19 @@ def launch(options: Options) -> int:
         drawn = _plan(options, persona, audit, on_tty, relay)
         if options.print_argv or options.dry_run:
             return _show(drawn, options.print_argv)
-        return _run(Session(options, sources, audit, drawn, relay), on_tty)
+        return _run(Session(options, sources, audit, drawn, relay, engine=_engine(persona, options)), on_tty)
     finally:
         if relay is not None:
             relay.close()
+
+
+def _engine(persona: Outline, options: Options) -> Engine | None:
+    """First of all processes: by the time that bwrap wants its certificate, it should have one."""
+    if not persona.inspected:
+        return None
+    from launcher import engine
+
+    return engine.start(persona.inspected, tuple(map(os.path.abspath, options.upstream_ca)))
 
 
 def _relay(options: Options) -> RelaySocket | None:
@@ -79,11 +91,14 @@ def _run(session: Session, on_tty: bool) -> int:
     interrupts.hold()
     terminal = _terminal() if on_tty else None
     try:
-        room = Room(session.plan, _wanted(session.options), terminal, filters, session.options.resources)
+        given = session.engine.given if session.engine else {}
+        room = Room(session.plan, _wanted(session.options), terminal, filters, session.options.resources, given)
         try:
             _state(room)
             if terminal is not None:
                 terminal.take()
+            if session.engine is not None:
+                _await(session.engine)
             room.release()
             return _attend(session, room, terminal, filters.warnings)
         finally:
@@ -91,6 +106,16 @@ def _run(session: Session, on_tty: bool) -> int:
     finally:
         if terminal is not None:
             terminal.close()
+        if session.engine is not None:
+            from launcher import engine
+
+            engine.end(session.engine)
+
+
+def _await(started: Engine) -> None:
+    from launcher import engine
+
+    engine.wait_until_ready(started)
 
 
 def _terminal() -> Terminal:
@@ -123,6 +148,10 @@ def _openings(options: Options) -> tuple[Opening, ...]:
 
 def _check_routes(options: Options) -> None:
     """Mistakes are told before anything starts; only who uses these pays for reading them early."""
+    if options.ask or options.ask_timeout or options.observe or options.metrics or options.upstream_ca:
+        from launcher.oversee import wishes
+
+        wishes(options)
     if options.dns_server or options.upstream:
         from launcher.routes import routes
 
@@ -139,19 +168,15 @@ def _outline(sources: policysources.Sources) -> Outline:
     known = recall(sources, os.environ)
     if known is not None:
         return known
-    from egress.policybook import choose
     from egress.problems import PolicyError
+    from launcher.outlining import draw
 
     try:
-        policy = policysources.load(sources)
-        if sources.persona is None:
-            names = ", ".join(policy.personas)
-            raise PlanError("no persona was given", f"add --persona NAME, one of: {names}", status=2)
-        persona = choose(policy, sources.persona)
+        outline, lasts = draw(sources, os.environ)
     except PolicyError as error:
         raise PlanError(str(error), _remedy(error, sources), status=2) from None
-    outline = Outline(persona.env, Filesystem(*persona.filesystem))
-    remember(sources, outline, os.environ)
+    if lasts:
+        remember(sources, outline, os.environ)
     return outline
 
 
@@ -175,19 +200,37 @@ def _plan(options: Options, persona: Outline, audit: str, on_tty: bool, relay: R
         read=options.read,
         sockets=options.sockets,
         env=persona.env,
-        set_env=options.env,
+        set_env=_asked_for(options, persona),
         own=(
             Own(audit, "the audit log"),
             *(Own(os.path.abspath(file), "the policy", hide=False) for file in options.policy),
         ),
         terminal=on_tty,
+        variables=dict(persona.variables),
     )
+    if persona.inspected:
+        request = _trusting(request)
     if relay is not None:
         request = _through(relay, request)
     facts = survey(request, os.environ)
     if facts.program is None:
         raise _no_program(options.command[0])
     return plan(request, facts)
+
+
+def _asked_for(options: Options, persona: Outline) -> tuple[str, ...]:
+    """`--env NAME` of a secret gets what the persona has for it, which is not its value."""
+    held = dict(persona.variables)
+    return tuple(flag for flag in options.env if flag not in held)
+
+
+def _trusting(request: Request) -> Request:
+    """The same sandbox, whose programs trust the session's certificate."""
+    from launcher import engine, trust
+
+    return request._replace(
+        files=(*request.files, *engine.mounts()), variables={**request.variables, **trust.variables()}
+    )
 
 
 def _no_program(word: str) -> PlanError:

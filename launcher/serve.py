@@ -25,6 +25,7 @@ from launcher.aftermath import new_repositories
 from launcher.mounts import PlanError
 from launcher.netns.captured import Rejects, original_destination
 from launcher.netns.model import Listener, Role
+from launcher.oversee import wishes
 from launcher.publish import Publisher
 from launcher.room import Room
 from launcher.routes import routes
@@ -57,6 +58,7 @@ class _Serving:
         gate = app.Gate(setup, self._policy(setup), loop)
         nameserver = in_sandbox(gate.live, gate.audit, self._persona, self._names, loop)
         self._open(gate, nameserver, loop)
+        await gate.start((self._persona,))
         publisher = self._publish(gate, loop)
         self._report_start()
         self._vanish_when_running(watch, loop)
@@ -92,7 +94,19 @@ class _Serving:
 
     def _setup(self) -> app.Setup:
         server, upstreams = routes(self._session.options.dns_server, self._session.options.upstream)
-        return app.Setup(self._session.sources, self._session.audit, self._say, Vault(), None, server, upstreams)
+        options, engine = self._session.options, self._session.engine
+        return app.Setup(
+            self._session.sources,
+            self._session.audit,
+            self._say,
+            Vault(),
+            dns_server=server,
+            upstreams=upstreams,
+            log_queries=options.log_queries,
+            wishes=wishes(options),
+            engine=engine.started if engine else None,
+            counts=engine.counts if engine else None,
+        )
 
     def _open(self, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop) -> None:
         handover = self._room.handover

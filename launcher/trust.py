@@ -22,6 +22,7 @@ from enum import StrEnum
 
 from egress.record import NamedTuple
 from egress.rootfiles import BUNDLES, STORES
+from launcher.env import JAVA
 
 DIRECTORY = "/run/egress"
 BUNDLE, AUTHORITY, STORE = f"{DIRECTORY}/bundle.pem", f"{DIRECTORY}/ca.pem", f"{DIRECTORY}/truststore"
@@ -45,7 +46,6 @@ WHOLE = (
 # Ours alone: these programs have the rest built in.
 ADDED = ("NODE_EXTRA_CA_CERTS", "DENO_CERT")
 SWITCHES = {"UV_NATIVE_TLS": "true"}  # older ones look at no file unless told to
-JAVA = "JAVA_TOOL_OPTIONS"
 
 
 class Content(StrEnum):

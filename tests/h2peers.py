@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Sequence
 from typing import Any
 
 import h2.config
 import h2.connection
 import h2.events
-
-Fields = list[tuple[str, str]]
 
 
 class Client:
@@ -33,9 +32,11 @@ class Client:
     def flush(self) -> None:
         self._writer.write(self.h2.data_to_send())
 
-    def request(self, host: str, path: str, method: str = "GET", more: Fields | None = None, *, end: bool = True) -> int:
+    def request(
+        self, host: str, path: str, method: str = "GET", more: Sequence[tuple[str, str]] = (), *, end: bool = True
+    ) -> int:
         number: int = self.h2.get_next_available_stream_id()
-        head = [(":method", method), (":scheme", "https"), (":authority", host), (":path", path), *(more or [])]
+        head = [(":method", method), (":scheme", "https"), (":authority", host), (":path", path), *more]
         self.h2.send_headers(number, head, end_stream=end)
         self.flush()
         return number

@@ -40,7 +40,7 @@ def launch(made: Plan, on_start=None) -> int:
     """Run it to its end; the wait status of bwrap."""
     held = hold(made.placeholders)
     try:
-        fds = carry(made, binds_descriptors(BWRAP))
+        fds = carry(made, binds_descriptors(BWRAP), {})
         info_read, info = os.pipe()
         fds = fds._replace(info=info)
         args = memory(bwrap.packed(bwrap.arguments(made, fds)))

@@ -25,16 +25,16 @@ ROOT = Path(__file__).resolve().parent.parent
 # The modules that stand directly in egress/, by room.
 ROOMS = {
     "pure": """
-        addresses advice auditread auditselect auditsummary credentials dnslimits draft draftrequests explain floods
-        hazards limits lint metrics model names overlaps policy policybook policyedit policyfields policyfile
-        policylayers policyrequests policyrules policytree problems record refusals requestpolicy rootfiles rules
-        ruletext sightings suffixes synthetic tally urlpath
+        addresses advice auditread auditselect auditsummary commandline credentials dnslimits draft draftrequests
+        explain floods hazards inquiry limits lint metrics model names overlaps policy policybook policyedit
+        policyfields policyfile policylayers policyrequests policyrules policytree problems proctables record refusals
+        requestadvice requestpolicy rootfiles rules ruletext sightings suffixes synthetic tally urlpath
     """,
     "service": """
-        attendance audit auditfiles auditfollow auditunpack captureface controlsocket counsel counts dnsregister
-        enforce enginestart errand filteredzone forward gateway httpface inspecting nameserver notify originface oversight
-        passage places policysources policywriter questions reception reload requestdesk sessions socksface
-        syntheticzone tlsguard toolhosts uploads users vault
+        attendance attribution audit auditfiles auditfollow auditunpack captureface controlsocket counsel counts
+        dnsregister enforce enginestart errand filteredzone forward gateway httpface inspecting nameserver notify
+        originface oversight passage places policysources policywriter processes questions reception reload requestdesk
+        sessions socksface syntheticzone tlsguard toolhosts uploads users vault
     """,
     "entry": "app cli",
 }

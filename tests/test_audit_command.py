@@ -229,12 +229,25 @@ def test_only_the_top_is_shown_and_what_is_left_out_is_said(run: Any, log: Path)
 
 
 def test_the_program_that_asked_is_shown_where_it_is_known(run: Any, log: Path) -> None:
-    curl = {"pid": 7, "exe": "/usr/bin/curl", "cmd": "curl -s https://evil.example"}
+    curl = {"pid": 7, "exe": "/usr/bin/curl", "command": "curl -s https://evil.example"}
     write(
         log, decision(process=curl), decision("b.test", process={"pid": 8, "exe": "/usr/bin/git"}), decision("c.test")
     )
     programs = {line.strip() for line in run()[1] if "program" in line}
     assert programs == {"program: /usr/bin/curl (curl -s https://evil.example)", "program: /usr/bin/git"}
+
+
+def test_the_program_behind_what_was_allowed_is_shown_where_it_is_known(run: Any, log: Path) -> None:
+    curl = {"pid": 7, "exe": "/usr/bin/curl", "command": "curl -s https://github.com"}
+    write(log, *passage(1, process=curl), *passage(2, "api.github.com"))
+    _, out, _ = run("--allowed")
+    assert [line.strip() for line in out if "program" in line] == [
+        "program: /usr/bin/curl (curl -s https://github.com)"
+    ]
+    head, *rows = csv.reader(run("--csv")[1])
+    assert {row[head.index("host")]: row[head.index("program")] for row in rows} == {
+        "github.com": "/usr/bin/curl", "api.github.com": "",
+    }  # fmt: skip
 
 
 def test_a_name_that_was_only_asked_of_the_nameserver_says_so(run: Any, log: Path) -> None:
@@ -375,7 +388,7 @@ def test_csv_has_every_row_whole(run: Any, log: Path) -> None:
     name = ("long" * 15 + ".") * 4 + "test"
     write(
         log,
-        *(decision(name, port=port, process={"exe": "/bin/x", "cmd": "x y"}) for port in (22, 80, 443, 8443)),
+        *(decision(name, port=port, process={"exe": "/bin/x", "command": "x y"}) for port in (22, 80, 443, 8443)),
         *passage(1),
     )
     blocked, allowed = csv.DictReader(run("--csv")[1])
@@ -406,7 +419,7 @@ def test_csv_of_nothing_still_has_its_head(run: Any, log: Path) -> None:
 
 
 def hostile() -> list[Record]:
-    process = {"pid": 1, "exe": HOSTILE, "cmd": HOSTILE}
+    process = {"pid": 1, "exe": HOSTILE, "command": HOSTILE}
     everywhere = dict.fromkeys(("persona", "reason", "rule", "via", "session", "ts"), HOSTILE) | {"process": process}
     return [
         decision(HOSTILE, **everywhere),
@@ -457,7 +470,9 @@ def wide() -> list[Record]:
         *[decision("x" * 60 + ".very.long.tunnel.evil.example", persona="a-persona-with-a-long-name")] * 1_000,
         decision("a.test", port=10022),
         decision("a.test", port=10023),
-        decision("a.test", port=10024, ts=before(days=400), process={"exe": "/usr/bin/" + "x" * 90, "cmd": "x " * 90}),
+        decision(
+            "a.test", port=10024, ts=before(days=400), process={"exe": "/usr/bin/" + "x" * 90, "command": "x " * 90}
+        ),
         *passage(7, "y" * 60 + ".github.com", persona="a-persona-with-a-long-name"),
         decision("z.test", "allow", id=8, ts=before(days=400)),
         end(8, 999_499_999, 999_499_999, "unreachable"),
@@ -690,7 +705,7 @@ def append(path: Path, *records: Record) -> Callable[[], object]:
 
 def test_decisions_are_shown_as_they_happen_and_ctrl_c_is_no_error(follow: Any, log: Path) -> None:
     write(log, decision("old.test"))
-    curl = {"pid": 3, "exe": "/usr/bin/curl", "cmd": "curl x"}
+    curl = {"pid": 3, "exe": "/usr/bin/curl", "command": "curl x"}
     code, out, err = follow(
         append(log, *passage(1)), append(log, decision(id=2, process=curl), decision("fd00::7", via="socks5"))
     )

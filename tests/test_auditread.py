@@ -95,7 +95,7 @@ def test_what_the_gate_writes_is_read_back(tmp_path: Path) -> None:
 
 
 def test_the_process_is_read_where_it_is_known() -> None:
-    process = {"pid": 7, "exe": "/usr/bin/curl", "cmd": "curl x"}
+    process = {"pid": 7, "exe": "/usr/bin/curl", "command": "curl x"}
     known, unknown, partly = entries(
         decision(process=process), decision(process=None), decision(process={"pid": 8, "exe": None, "more": []})
     )
@@ -551,7 +551,12 @@ def test_the_most_frequent_come_first_and_of_those_the_latest() -> None:
 
 
 def test_programs_are_kept_with_what_they_last_ran() -> None:
-    ran = [{"exe": "/bin/curl", "cmd": "curl a"}, {"exe": "/bin/curl", "cmd": "curl b"}, {"pid": 5}, {"cmd": "git x"}]
+    ran = [
+        {"exe": "/bin/curl", "command": "curl a"},
+        {"exe": "/bin/curl", "command": "curl b"},
+        {"pid": 5},
+        {"command": "git x"},
+    ]
     (row,) = summary(*(decision(process=process) for process in ran)).blocked
     assert row.programs == {"/bin/curl": "curl b", "pid 5": "", "git x": "git x"}
 
@@ -585,7 +590,7 @@ def test_a_flood_of_names_is_counted_by_parent_and_then_as_one(monkeypatch: pyte
 
 def test_no_field_makes_a_row_grow_without_bound() -> None:
     records = (
-        decision(port=number + 1, id=number, process={"exe": f"/bin/{number}", "cmd": "x" * 4000})
+        decision(port=number + 1, id=number, process={"exe": f"/bin/{number}", "command": "x" * 4000})
         for number in range(2000)
     )
     (row,) = summary(*records).blocked

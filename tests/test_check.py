@@ -356,6 +356,7 @@ def test_the_rule_that_would_allow_a_request_allows_it_when_pasted_and_takes_not
         (["https://api.test/v1/../x"], "hint: no rule allows such a path; ask for it in its plain spelling"),
         (["https://api.test/v1", "--header", "x-rewrite-url: /"], "a header gives the path a second time"),
         (["https://api.test/v1", "--header", "x-key: a"], "or let the secret of this host say allow_other: true"),
+        (["GET http://web.test:443"], "hint: ask with https://, or let the rule p.yaml:3 web.test say tls: false"),
         (["http://web.test:443"], "hint: ask with https://, or let the rule p.yaml:3 web.test say tls: false"),
         (["https://plain.test:8443"], "hint: ask with http://, or let the rule p.yaml:16 plain.test say tls: true"),
     ],

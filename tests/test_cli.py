@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from egress import __version__, cli
+from egress import __version__, cli, places
+from egress.audit import Audit
 from egress.commands.say import Failure
+from egress.model import Decision, Verdict, Via
+from egress.refusals import Reason
 from egress.users import parse_users
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNS_ON = ("egress proxy ", "egress dns ")  # what an example of these starts does not end by itself
+RUNS_ON = ("egress proxy ", "egress dns ", "egress watch")  # what an example of these starts does not end by itself
 
 
 def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -60,6 +63,19 @@ def environment(home: Path) -> dict[str, str]:
 
 def shell(home: Path, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", "-c", text], env=environment(home), capture_output=True, text=True, check=False)
+
+
+def run_once(home: Path) -> None:
+    """What a session leaves: some examples are about the last one."""
+    log = Path(places.audit_log({"HOME": str(home)}))
+    log.parent.mkdir(parents=True)
+    audit = Audit(str(log), "k3f9")
+    for host, decision in {
+        "github.com": Decision(Verdict.ALLOW, Reason.LISTED),
+        "evil.example": Decision(Verdict.DENY, Reason.NOT_LISTED),
+    }.items():
+        audit.decision(audit.next_id(), "reviewer", Via.CONNECT, host, 443, decision)
+    audit.close()
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, list[str]]:
@@ -129,6 +145,7 @@ def test_every_example_is_understood(example: str) -> None:
 @pytest.mark.scenario
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if not example.startswith(RUNS_ON)])
 def test_every_example_works_when_pasted(home: Path, example: str) -> None:
+    run_once(home)
     done = shell(home, f"cd {shlex.quote(str(home))} && {example}")
     assert done.returncode == 0, done
     assert "error" not in done.stderr

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egress.inspection.masking import Inflated, Masker, masked
+from egress.wire.masking import Inflated, Masker, masked
 
 # few letters, so that secrets overlap each other, themselves and the borders of pieces
 letters = st.text("ab", max_size=30).map(str.encode)

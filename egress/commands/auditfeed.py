@@ -56,7 +56,7 @@ def line_of(entry: Entry, paper: Paper) -> str:
     """`06:00:00 blocked evil.example:443 (reviewer, connect, /usr/bin/curl): not_listed`"""
     allowed = entry.verdict == Verdict.ALLOW
     verdict = paper.paint("allowed", Ink.GREEN) if allowed else paper.paint("blocked", Ink.RED)
-    program = entry.process and (entry.process.exe or entry.process.cmd)
+    program = entry.process and (entry.process.exe or entry.process.command)
     who = ", ".join(visible(word) for word in (entry.persona, entry.via, program) if word)
     why = entry.rule if allowed and entry.rule and entry.reason == Reason.LISTED else entry.reason
     return f"{_clock(entry.ts)} {verdict} {visible(_target(entry))} ({who}): {visible(why)}"

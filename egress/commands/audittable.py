@@ -67,7 +67,7 @@ def sentence(row: Row, reason: str) -> str:
 def programs_of(row: Row) -> str:
     """`/usr/bin/curl (curl -s https://evil.example)`, and the others."""
     known = list((row.programs or {}).items())
-    shown = [f"{exe} ({cmd})" if cmd and cmd != exe else exe for exe, cmd in known[:_PROGRAMS_SHOWN]]
+    shown = [f"{exe} ({command})" if command and command != exe else exe for exe, command in known[:_PROGRAMS_SHOWN]]
     more = [_CUT] if len(known) > len(shown) else []
     return visible(", ".join([*shown, *more]))
 
@@ -121,17 +121,20 @@ def _persona(row: Row) -> str:
 
 
 def _why(row: Row) -> list[str]:
-    lines = [sentence(row, row.reason)]
-    if row.programs:
-        lines.append(f"program: {programs_of(row)}")
+    lines = [sentence(row, row.reason), *_programs(row)]
     if not row.is_many:
         lines += [f"to allow: {visible(line)}" for line in remedy(row.host, row.ports, row.reason, row.rule)]
     return lines
 
 
+def _programs(row: Row) -> list[str]:
+    return [f"program: {programs_of(row)}"] if row.programs else []
+
+
 def _how(row: Row) -> list[str]:
     """By what else than a rule it was let through, and what became of it."""
     lines = [f"{count:,} failed: {sentence(row, outcome)}" for outcome, count in (row.failures or {}).items()]
+    lines += _programs(row)
     if not row.reason:
         return lines
     lifted = [] if row.is_many else remedy(row.host, row.ports, Reason.NOT_LISTED, None)

@@ -1,8 +1,7 @@
 """`egress check`: what the gate would answer, and which line of which file makes it so.
 
-It asks the same functions as the gate and looks nothing up: a name's addresses are judged only where
-the policy itself gives them, as a literal or under `hosts:`. Of a secret it wants to know only whether
-there is one: a value is never read.
+The judging is in `explain`; here is how it is asked for and told. Of a secret it wants to know only whether there
+is one: a value is never read.
 """
 
 from __future__ import annotations
@@ -11,33 +10,24 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from egress import policysources, vault
 from egress.advice import is_private
 from egress.commands.options import add_policy_options, persona_of, sources_of
-from egress.commands.question import OVER_TLS, PLAIN, Question, read_question
-from egress.commands.requestadvice import BY_REQUEST, entry_for, hints
-from egress.commands.say import say
-from egress.credentials import Known, exchange, has_placeholder
-from egress.model import Candidate, Decision, Target, Verdict
-from egress.names import Malformed, as_address
-from egress.policy import Listeners, Persona, Policy, vet
+from egress.commands.say import Failure, say
+from egress.explain import Answer, judge, sentence, visible
+from egress.inquiry import Inquiry, NoInquiry, read_inquiry
+from egress.model import Decision, Target
+from egress.policy import Persona, Policy
 from egress.policybook import Book
-from egress.refusals import TABLE, Reason, Refused
-from egress.requestpolicy import Asked, decide_request, secrets_of
-from egress.rules import Requests, Rule, parse_target
+from egress.refusals import Reason
+from egress.requestadvice import BY_REQUEST, entry_for, hints
+from egress.requestpolicy import secrets_of
+from egress.rules import Requests, Rule
 from egress.ruletext import as_json, as_word, as_yaml, requests_of, terms_of
-from egress.urlpath import Ambiguous, canonical
 
-
-class Answer(NamedTuple):
-    asked: str  # the target or request, or what was typed where it is none
-    target: Target | None
-    decision: Decision
-    detail: str = ""
-    request: Asked | None = None  # where it was the request that was judged
-    rules: tuple[Rule, ...] = ()  # that look at requests to the target, the first of them speaks for the connection
+_HINT = "egress check 'POST https://example.com/path' --persona NAME"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -61,101 +51,37 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    question = read_question(filter(None, (args.target, args.url)), args.header)
+    inquiry = _inquiry(args)
     sources = sources_of(args)._replace(persona=None)  # an unknown one is told with the known ones
     book = policysources.read(sources)
     policy = book.policy(sources.allow)
     persona = _as_it_would_run(persona_of(args, policy), policy)
-    answer = _judge(question, persona, policy)
+    answer = judge(inquiry, persona, policy)
     print(_as_json(answer, persona) if args.json else _as_text(answer, persona))
     if not answer.decision.allowed:
         _advise(answer, persona, book, sources)
     return 0 if answer.decision.allowed else 1
 
 
+def _inquiry(args: argparse.Namespace) -> Inquiry:
+    try:
+        return read_inquiry(filter(None, (args.target, args.url)), args.header)
+    except NoInquiry as error:
+        raise Failure(str(error), _HINT) from None
+
+
 def _as_it_would_run(persona: Persona, policy: Policy) -> Persona:
     """Without the optional secrets that this machine does not have."""
     secrets = secrets_of(persona.allow)
     absent = [secret for secret in secrets if secret.optional and not vault.is_there(secret, os.environ)]
-    return vault.without(Policy({persona.name: persona}, policy.hosts), absent).personas[persona.name]
-
-
-def _judge(question: Question, persona: Persona, policy: Policy) -> Answer:
-    try:
-        target = parse_target(question.place)
-    except Malformed as error:
-        return Answer(question.place[:300], None, Decision(Verdict.DENY, Reason.MALFORMED_HOST), str(error))
-    rules = persona.request_rules(target)
-    request = question.request if question.explicit or rules else None
-    answer = Answer(_asked(question, target, request), target, persona.decide(target), "", request, rules)
-    try:
-        _check_connection(answer, question.scheme, policy)
-        return answer if request is None or not rules else _check_request(answer, request, question.scheme)
-    except Refused as refused:
-        decision = Decision(Verdict.DENY, refused.reason, answer.decision.rule)
-        return answer._replace(decision=decision, detail=refused.detail)
-
-
-def _asked(question: Question, target: Target, request: Asked | None) -> str:
-    if request is None:
-        return str(target)
-    place = question.place if question.scheme else f"https://{question.place}"
-    return f"{request.method} {place}{request.path}"
-
-
-def _check_connection(answer: Answer, scheme: str, policy: Policy) -> None:
-    """What the gate finds out once a name and port are allowed."""
-    rule, target = answer.decision.rule, answer.target
-    if not answer.decision.allowed or rule is None or target is None:
-        return
-    if known := _known_addresses(target, policy):
-        vet(known, rule, Listeners())
-    tls = rule.expects_tls(target.port)
-    if tls and scheme in PLAIN:
-        raise Refused(Reason.NOT_TLS, f"TLS is expected on port {target.port}, and {scheme} is in the clear")
-    if answer.rules and not tls and scheme in OVER_TLS:
-        raise Refused(Reason.NOT_HTTP, f"TLS is not expected on port {target.port}, where requests are looked at")
-
-
-def _check_request(answer: Answer, request: Asked, scheme: str) -> Answer:
-    decision = decide_request(answer.rules, request)
-    if decision.allowed and decision.rule is not None:
-        known = [Known(secret, secret.placeholder) for secret in secrets_of(answer.rules)]
-        if scheme in PLAIN and decision.rule.tls is not False and has_placeholder(known, request.fields):
-            raise Refused(Reason.NOT_TLS, "a secret is not put into a request that goes out in the clear")
-        exchange(known, request.fields)
-    detail = _why_ambiguous(request) if decision.reason is Reason.AMBIGUOUS_PATH else ""
-    return answer._replace(decision=decision, detail=detail)
-
-
-def _why_ambiguous(request: Asked) -> str:
-    try:
-        canonical(request.path)
-    except Ambiguous as error:
-        return f"the path {error}"
-    return "a header gives the path a second time"
-
-
-def _known_addresses(target: Target, policy: Policy) -> list[Candidate]:
-    if fixed := policy.hosts.get(target.host):
-        return [Candidate(fixed.ip, fixed.port or target.port)]
-    return [Candidate(target.host, target.port)] if as_address(target.host) else []
-
-
-def _sentence(answer: Answer, persona: Persona) -> str:
-    target = str(answer.target) if answer.target else _visible(answer.asked)
-    return TABLE[answer.decision.reason].sentence.format(target=target, persona=persona.name)
-
-
-def _visible(text: str) -> str:
-    return text if text.isascii() and text.isprintable() else ascii(text)
+    return vault.without(policy, absent, [persona.name]).personas[persona.name]
 
 
 def _as_text(answer: Answer, persona: Persona) -> str:
     decision = answer.decision
     lines = [
-        f"{decision.verdict} {_visible(answer.asked)}",
-        f"reason: {decision.reason}: {_sentence(answer, persona)}",
+        f"{decision.verdict} {visible(answer.asked)}",
+        f"reason: {decision.reason}: {sentence(answer, persona)}",
         f"rule: {decision.rule or 'none'}",
     ]
     if decision.allowed and decision.rule:
@@ -187,7 +113,7 @@ def _as_json(answer: Answer, persona: Persona) -> str:
         "port": target and target.port,
         "verdict": decision.verdict,
         "reason": decision.reason,
-        "sentence": _sentence(answer, persona),
+        "sentence": sentence(answer, persona),
         "rule": decision.rule and str(decision.rule),
     }
     if request:
@@ -206,7 +132,7 @@ def _advise(answer: Answer, persona: Persona, book: Book, sources: policysources
     if answer.decision.reason is Reason.DENIED:
         say(f"hint: a denial always wins; to allow it, take this line away: {answer.decision.rule}")
     elif answer.decision.reason in BY_REQUEST:
-        _advise_request(answer, answer.target, persona, book, sources)
+        _advise_request(answer, persona, book, sources)
     else:
         _advise_connection(answer.target, answer.decision, persona, book, sources)
 
@@ -222,13 +148,10 @@ def _advise_connection(
     _advise_edit(as_yaml(target, private), persona.name, book, sources)
 
 
-def _advise_request(
-    answer: Answer, target: Target, persona: Persona, book: Book, sources: policysources.Sources
-) -> None:
+def _advise_request(answer: Answer, persona: Persona, book: Book, sources: policysources.Sources) -> None:
     for line in hints(answer.decision):
         say(line)
-    entry = answer.request and entry_for(answer.request, target, answer.decision, answer.rules[0])
-    if entry:
+    if entry := entry_for(answer):
         _advise_edit(entry, persona.name, book, sources)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+from typing import Protocol
 
 from egress.commands import ca
 from egress.commands.say import Failure, say
@@ -31,7 +32,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def wishes(args: argparse.Namespace) -> Wishes:
+class Asked(Protocol):
+    """These options, however they were read."""
+
+    @property
+    def ui(self) -> bool: ...
+    @property
+    def ask(self) -> bool: ...
+    @property
+    def ask_timeout(self) -> str | None: ...
+    @property
+    def observe(self) -> bool: ...
+    @property
+    def metrics(self) -> str | None: ...
+
+
+def wishes(args: Asked) -> Wishes:
     if args.observe and args.ask:
         raise Failure("--observe and --ask exclude each other", "observe first, then ask about what is left")
     return Wishes(args.observe, seconds(args.ask_timeout) if args.ask else None, args.ui, address(args.metrics))

@@ -8,9 +8,12 @@ from typing import Any
 
 from egress import __version__, explain
 from egress.advice import remedy
+from egress.explain import Answer
 from egress.gateway import Gateway
-from egress.policy import Persona
+from egress.inquiry import NoInquiry, read_inquiry
+from egress.policy import Persona, Policy
 from egress.questions import Questions
+from egress.requestadvice import entry_for
 from egress.rules import Rule
 from egress.ruletext import terms_of
 
@@ -46,11 +49,9 @@ def rules(persona: Persona) -> dict[str, Any]:
 
 
 def why(text: str, persona: Persona, gate: Gateway) -> dict[str, Any]:
-    """What would come of a connection there, for what reason, and what would change it."""
-    answer = explain.judge(text, persona, gate.live.policy)
-    target, decision = answer.target, answer.decision
-    rule = None if decision.rule is None else str(decision.rule)
-    helps = [] if decision.allowed or target is None else remedy(target.host, [target.port], decision.reason, rule)
+    """What would come of a connection or a request, for what reason, and what would change it."""
+    answer = _judge(text, persona, gate.live.policy)
+    decision = answer.decision
     return {
         "asked": explain.visible(answer.asked),
         "persona": persona.name,
@@ -58,10 +59,27 @@ def why(text: str, persona: Persona, gate: Gateway) -> dict[str, Any]:
         "reason": decision.reason,
         "sentence": explain.sentence(answer, persona),
         "detail": answer.detail,
-        "rule": rule,
+        "rule": None if decision.rule is None else str(decision.rule),
         "terms": terms_of(decision.rule) if decision.rule and decision.allowed else "",
-        "remedy": helps,
+        "remedy": _remedy(answer),
     }
+
+
+def _judge(text: str, persona: Persona, policy: Policy) -> Answer:
+    try:
+        return explain.judge(read_inquiry([text]), persona, policy)
+    except NoInquiry as error:
+        return explain.unreadable(text, error)
+
+
+def _remedy(answer: Answer) -> list[str]:
+    """Lines for a person; the entry for a request where one would allow it."""
+    target, decision = answer.target, answer.decision
+    if decision.allowed or target is None:
+        return []
+    if entry := entry_for(answer):
+        return [f"- {entry}"]
+    return remedy(target.host, [target.port], decision.reason, decision.rule and str(decision.rule))
 
 
 def _rule(rule: Rule, everywhere: bool) -> dict[str, Any]:

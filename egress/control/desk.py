@@ -25,7 +25,7 @@ from egress.questions import Choice, Questions
 
 _PAGE = os.path.join(os.path.dirname(__file__), "page")
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_LONGEST_TARGET = 1000
+_LONGEST_TARGET = 8000
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -19,6 +19,9 @@ from egress.wire import answers
 from egress.wire.http1 import Field
 
 
+_UNSUPPORTED = 405
+
+
 class Pending(NamedTuple):
     """A request that was allowed and is not over."""
 
@@ -111,6 +114,8 @@ class Carried:
         passage, gate = self._passage, self._gate
         try:
             check_host(ask.authority.decode("latin-1"), passage.target, HTTPS)
+            if ask.scheme.lower() != HTTPS:
+                raise Refused(Reason.HOST_MISMATCH, f"its scheme is {ask.scheme[:20]!r}")
             persona = gate.live.persona(passage.persona)
             return gate.desk.judge(persona, passage.target, HTTPS, asked, ask.length or 0)
         except Refused as refused:
@@ -155,7 +160,7 @@ class Carried:
     def _afterthought(self, done: Done) -> Refused | None:
         """Why a request that was allowed came to nothing."""
         if done.outcome == Outcome.REFUSED:
-            return Refused(Reason.UPLOAD_LIMIT)
+            return Refused(Reason.UNSUPPORTED if done.status == _UNSUPPORTED else Reason.UPLOAD_LIMIT)
         return self._unreached if done.outcome == "unreached" else None
 
     def _finish(self, outcome: Outcome) -> None:

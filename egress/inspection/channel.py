@@ -137,7 +137,7 @@ class Channel:
     def _understood(self, size: int) -> Message | None:
         """No packet of ours is empty, so an empty one is the end, as is one that makes no sense."""
         try:
-            return self._decoder.decode(self._view[:size]) if size else None  # type: ignore[no-any-return]
+            return self._decoder.decode(self._view[:size]) if size else None
         except msgspec.DecodeError:
             return None
 

@@ -12,7 +12,6 @@ windows, and for requests that wait for the gate or for an upstream.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import time
@@ -23,68 +22,30 @@ from typing import Any
 from mitmproxy.connection import Client, Connection, ConnectionState
 from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layer import Layer
-from mitmproxy.proxy.layers import tls, websocket
-from mitmproxy.proxy.layers.http import HttpResponseHook
-from OpenSSL import SSL
+from mitmproxy.proxy.layer import CommandGenerator, Layer
+from mitmproxy.proxy.layers import tls
 
-from egress.counts import Counts
-from egress.inspection import replies, screening
+from egress.inspection import failures, milestones, replies, screening
 from egress.inspection.exchange import Exchange, Outcome
+from egress.inspection.failures import Failure
+from egress.inspection.house import House
 from egress.inspection.httpends import Back1, Front2
-from egress.inspection.httpstream import EXCHANGE, AskingHook, Failure, Http, Stream
-from egress.inspection.masking import masked
-from egress.inspection.messages import Closed, Done, Message, Moved, Open, Reach, Unreached, Verdict
-from egress.inspection.peer import Peer, attach
-from egress.inspection.replies import Reply
-from egress.inspection.tlsends import Ends
+from egress.inspection.httpstream import AskingHook, Http, Stream
+from egress.inspection.messages import Closed, Done, Moved, Open, Reach, Unreached, Verdict
+from egress.inspection.peer import Peer
+from egress.inspection.tlsends import ClientTls
 from egress.inspection.windows import Release
 from egress.limits import LIMITS
 
 _UNSENT = 1024 * 1024  # bytes that a side does not take, from which on the other is not read
 _SOMEWHERE = ("client", 0)  # mitmproxy wants an address to show
-_DISTRUST = ("unknown ca", "bad certificate", "certificate unknown", "does not trust")
 
 
-class Settings:
-    """What mitmproxy's layers look up. Its own `Options` are slow to ask and are made for command lines."""
+class _Ground(Layer):
+    """mitmproxy looks at what is below TLS, and there must be something."""
 
-    body_size_limit = stream_large_bodies = None
-    connection_strategy = "lazy"
-    http2 = normalize_outbound_headers = validate_inbound_headers = websocket = True
-    http2_ping_keepalive = 0
-    keep_host_header = proxy_debug = rawtcp = store_streamed_bodies = False
-
-
-class House:
-    """What all connections share."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, ends: Ends, counts: Counts, tell: Callable[[Message], None]):
-        self.loop, self.ends, self.counts, self.tell = loop, ends, counts, tell
-        self.settings: Any = Settings()
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    def attach(self, sock: socket.socket, peer: Peer, then: Callable[[], None]) -> None:
-        task = self.loop.create_task(attach(sock, peer, self.loop))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        task.add_done_callback(lambda done: peer.connection_lost(None) if _failed(done) else then())
-
-
-def _failed(done: asyncio.Task[None]) -> bool:
-    return done.cancelled() or done.exception() is not None
-
-
-class ClientTls(tls.ClientTLSLayer):
-    def send_close(self, command: commands.CloseConnection) -> Any:
-        """Say goodbye: clients take an answer that ends with the connection for cut short otherwise."""
-        try:
-            if self.tls:
-                self.tls.shutdown()
-                yield from self.tls_interact()
-        except SSL.Error:
-            pass
-        yield from super().send_close(command)
+    def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
+        yield from ()
 
 
 class Inspected:
@@ -98,7 +59,7 @@ class Inspected:
         )
         context = Context(client, house.settings)
         context.server.address, context.server.sni, context.server.tls = (opened.host, opened.port), opened.host, True
-        Layer(context)  # mitmproxy looks at what is below TLS
+        _Ground(context)
         self._layer = ClientTls(context)
         self._http = self._layer.child_layer = Http(context, self._new_exchange, self._is_full)
         self._client = Peer(client, self, house.loop)
@@ -154,8 +115,7 @@ class Inspected:
     def unreached(self, answer: Unreached) -> None:
         command = self._reaching.pop(answer.serial, None)
         if command is not None:
-            reply = Reply(answer.status, tuple(answer.fields), answer.body)
-            self._fail(command.connection, answer.words or "unreached", Failure(reply, Outcome.UNREACHED))
+            self._fail(command.connection, failures.of_dialling(answer))
             self.feed(events.OpenConnectionCompleted(command, command.connection.error))
 
     def stop(self, failure: str | None = None) -> None:
@@ -233,9 +193,10 @@ class Inspected:
         if act is not None:
             act(self, command)
         elif isinstance(command, commands.StartHook):
-            hook = _HOOKS.get(type(command))
-            if hook is not None:
-                hook(self, command)
+            if type(command) in _HOOKS:
+                _HOOKS[type(command)](self, command)
+            elif type(command) in milestones.HOOKS:
+                milestones.HOOKS[type(command)](command)
             self._queue.append(events.HookCompleted(command))
 
     def _send(self, command: commands.SendData) -> None:
@@ -279,39 +240,12 @@ class Inspected:
             self._peers[connection].deadline = None
 
     def _client_failed(self, hook: tls.TlsFailedClientHook) -> None:
-        words = hook.data.conn.error or ""
-        distrusted = any(sign in words for sign in _DISTRUST)
-        self._failure = "the client does not trust our certificate" if distrusted else "no TLS with the client"
+        self._failure = failures.of_client(hook.data.conn.error or "")
 
     def _server_failed(self, hook: tls.TlsFailedServerHook) -> None:
-        server = hook.data.conn
-        words = server.error or ""
-        invalid = words.startswith("Certificate verify failed")
-        self._failure = words if invalid else "no TLS with the server"
-        if invalid:
-            failure = Failure(replies.bad_certificate(self.host, words.partition(": ")[2]), Outcome.BAD_CERTIFICATE)
-        else:
-            failure = Failure(replies.BAD_RESPONSE, Outcome.BAD_RESPONSE)
-        self._fail(server, words or "no TLS", failure)
-
-    def _answered(self, hook: HttpResponseHook) -> None:
-        exchange: Exchange = hook.flow.metadata[EXCHANGE]
-        exchange.answered = True
-        answer = hook.flow.response
-        if exchange.masker is not None and answer is not None and answer.trailers:
-            answer.trailers.fields = masked(answer.trailers.fields, exchange.masker)
-
-    def _message(self, hook: websocket.WebsocketMessageHook) -> None:
-        assert hook.flow.websocket is not None  # noqa: S101  # it is a message of one
-        message = hook.flow.websocket.messages.pop()  # none is kept
-        exchange: Exchange = hook.flow.metadata[EXCHANGE]
-        if not message.from_client:
-            exchange.down += len(message.content)
-            if exchange.masker is not None:
-                message.content = exchange.masker.whole(message.content)
-
-    def _parted(self, hook: websocket.WebsocketEndHook) -> None:
-        hook.flow.metadata[EXCHANGE].finish(Outcome.CLOSED)
+        failure = failures.of_server(self.host, hook.data.conn.error or "")
+        self._failure = "no TLS with the server" if failure.reply is replies.BAD_RESPONSE else failure.words
+        self._fail(hook.data.conn, failure)
 
     # ---- bookkeeping
 
@@ -327,9 +261,9 @@ class Inspected:
         peer = self._client if connection is self._client.connection else self._peers.get(connection)
         return peer is not None and peer.is_full
 
-    def _fail(self, server: Connection, words: str, failure: Failure) -> None:
-        server.error = words
-        self._http.failures[words] = failure
+    def _fail(self, server: Connection, failure: Failure) -> None:
+        server.error = failure.words
+        self._http.failures[failure.words] = failure
         self._opened(server)
 
     def _opened(self, connection: Connection) -> None:
@@ -355,7 +289,7 @@ class Inspected:
         self._is_over = True
         for layer in (self._layer, *self._http.connections.values()):
             if isinstance(layer, tls.TLSLayer):
-                layer.tls = None
+                layer.tls = None  # type: ignore[assignment]  # as it begins
         self._http.connections.clear()
         self._http.streams.clear()
         self._http.backs.clear()
@@ -386,7 +320,4 @@ _HOOKS: dict[type, Callable[[Inspected, Any], None]] = {
     tls.TlsEstablishedServerHook: Inspected._established,
     tls.TlsFailedClientHook: Inspected._client_failed,
     tls.TlsFailedServerHook: Inspected._server_failed,
-    HttpResponseHook: Inspected._answered,
-    websocket.WebsocketMessageHook: Inspected._message,
-    websocket.WebsocketEndHook: Inspected._parted,
 }

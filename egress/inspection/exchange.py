@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from egress.counts import Counts
-from egress.inspection.masking import Inflated, Masker
+from egress.wire.masking import Inflated, Masker
 from egress.inspection.messages import Budget, Done, Verdict
 from egress.inspection.replies import Reply
 
@@ -25,8 +25,8 @@ class Outcome(StrEnum):
 
 class Exchange:
     __slots__ = (
-        "_budget", "_counts", "_inflated", "_tell", "allowed", "answered", "conn", "down", "is_over", "masker", "number",
-        "outcome", "refusal", "status", "up", "whole",
+        "_budget", "_counts", "_inflated", "_tell", "allowed", "answered", "conn", "down", "is_over", "masker",
+        "number", "refusal", "status", "up", "whole",
     )  # fmt: skip
 
     def __init__(self, conn: int, number: int, counts: Counts, tell: Callable[[Done], None]) -> None:
@@ -35,7 +35,6 @@ class Exchange:
         self.whole = True  # nothing of the request is to come
         self.refusal: Reply | None = None  # what the client is told instead of an answer of the server's
         self.status: int | None = None
-        self.outcome: Outcome | None = None  # known before the end
         self.up = self.down = 0
         self.masker: Masker | None = None
         self._inflated: Inflated | None = None
@@ -88,6 +87,5 @@ class Exchange:
 
     def finish(self, outcome: Outcome) -> None:
         if self.allowed and not self.is_over:
-            told = self.outcome or outcome
-            self._tell(Done(self.conn, self.number, self.status, self.up, self.down, told.value))
+            self._tell(Done(self.conn, self.number, self.status, self.up, self.down, outcome.value))
         self.is_over = True

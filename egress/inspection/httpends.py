@@ -238,7 +238,8 @@ def windowed(end: _http2.Http2Connection) -> Windowed:
 
 
 def _written(reply: Reply) -> bytes:
-    return http1.assemble_response_head(response(reply, b"HTTP/1.1", close=True)) + reply.body
+    head: bytes = http1.assemble_response_head(response(reply, b"HTTP/1.1", close=True))  # type: ignore[no-untyped-call]
+    return head + reply.body
 
 
 def _body_reader(size: int | None) -> Any:
@@ -250,7 +251,7 @@ def _error_response(status: int, message: str = "") -> bytes:
 
 
 _sized_reader = _http1.make_body_reader
-_http1.make_body_reader = _body_reader
-_http1.make_error_response = _error_response
-http.Http1Client = Back1  # type: ignore[misc]
-http.Http2Client = Back2  # type: ignore[misc]
+_http1.make_body_reader = _body_reader  # type: ignore[assignment]
+_http1.make_error_response = _error_response  # type: ignore[assignment]
+http.Http1Client = Back1  # type: ignore[attr-defined]
+http.Http2Client = Back2  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from mitmproxy.connection import Connection
 from mitmproxy.http import HTTPFlow, Response
@@ -28,6 +28,7 @@ from mitmproxy.proxy.layers.websocket import WebsocketLayer
 
 from egress.inspection import replies, screening
 from egress.inspection.exchange import Exchange, Outcome
+from egress.inspection.failures import Failure
 from egress.inspection.httpends import Back1, Back2, Front1, Front2, reply_for_status, response, silent, windowed
 from egress.inspection.replies import Reply
 from egress.inspection.windows import UNSENT, Release
@@ -37,17 +38,10 @@ EXCHANGE = "egress"  # where a flow has its exchange
 
 
 @dataclass
-class AskingHook(commands.StartHook):
+class AskingHook(commands.StartHook):  # type: ignore[no-untyped-call]  # mitmproxy registers it
     """May this request go? The stream goes on when its exchange knows."""
 
     stream: Stream
-
-
-class Failure(NamedTuple):
-    """Why there is no connection to the server, and what those who wait for it are told."""
-
-    reply: Reply
-    outcome: Outcome
 
 
 class Http(http.HttpLayer):
@@ -227,7 +221,7 @@ class Stream(http.HttpStream):
         version = b"HTTP/2.0" if isinstance(self.above.front, Front2) else b"HTTP/1.1"
         request, client = self.flow.request, self.context.client
         self.client_state = self.server_state = self.state_errored
-        self._handle_event = self.state_errored  # type: ignore[method-assign]
+        self._handle_event = self.state_errored
         self.flow.live = False
         head = response(reply, version, close=not whole)
         yield http.SendHttp(said.ResponseHeaders(self.stream_id, head), client)
@@ -257,7 +251,7 @@ class Stream(http.HttpStream):
     def _cut(self, outcome: Outcome) -> CommandGenerator[None]:
         """An answer is already on its way, so it ends in the middle."""
         self.client_state = self.server_state = self.state_errored
-        self._handle_event = self.state_errored  # type: ignore[method-assign]
+        self._handle_event = self.state_errored
         self.flow.live = False
         self.exchange.finish(outcome)
         yield from self._leave_server()

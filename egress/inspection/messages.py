@@ -20,15 +20,6 @@ class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
     pass
 
 
-class Config(msgspec.Struct, frozen=True):
-    """What an engine is started with, on its standard input: nothing of it is ever in an argument or a file."""
-
-    key: bytes = b""  # the authority's, PEM; empty: make one, for `names` only
-    certificate: bytes = b""
-    names: list[str] = []  # the hosts (and `*.hosts`) that the authority may speak for
-    upstream_roots: list[str] = []  # files with certificates that upstreams may be signed by, besides the system's
-
-
 # ---- gate → engine
 
 
@@ -120,7 +111,7 @@ class Done(Message, frozen=True):
     status: int | None  # None: no answer came
     up: int  # bytes of its body
     down: int
-    outcome: str  # closed, reset, refused (its upload went over its budget), bad_response, bad_certificate
+    outcome: str  # closed, reset, unreached, bad_response, bad_certificate; refused: see `status`
 
 
 class Moved(Message, frozen=True):

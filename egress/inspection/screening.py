@@ -12,7 +12,7 @@ import re
 from mitmproxy.http import Headers, Request, Response
 
 from egress.inspection.exchange import Exchange
-from egress.inspection.masking import CODINGS, masked
+from egress.wire.masking import CODINGS, masked
 from egress.inspection.messages import Ask, Pairs, Verdict
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -82,8 +82,8 @@ def admit(request: Request, verdict: Verdict, exchange: Exchange) -> None:
         _tame(fields)
     if not request.is_http2:
         request.authority = ""  # in origin-form, whatever it came in
-    for name, values in _grouped(verdict.put).items():
-        fields.set_all(name, values)
+    for put, values in _grouped(verdict.put).items():
+        fields.set_all(put, values)
     if exchange.masker is not None:
         fields["accept-encoding"] = "identity"
 

@@ -16,6 +16,9 @@ from functools import lru_cache
 from typing import Any
 
 import certifi
+from mitmproxy.proxy import commands
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers import tls
 from OpenSSL import SSL, crypto
 
 from egress.inspection.authority import Authority
@@ -64,6 +67,18 @@ class Ends:
         return context
 
 
+class ClientTls(tls.ClientTLSLayer):
+    def send_close(self, command: commands.CloseConnection) -> CommandGenerator[None]:
+        """Say goodbye: clients take an answer that ends with the connection for cut short otherwise."""
+        try:
+            if self.tls:
+                self.tls.shutdown()
+                yield from self.tls_interact()
+        except SSL.Error:
+            pass
+        yield from super().send_close(command)
+
+
 def _select(_: SSL.Connection, offered: list[bytes]) -> Any:
     for protocol in offered:  # in the client's order
         if protocol in (_H2, _H1):
@@ -93,7 +108,7 @@ def _upstream_context(roots: Sequence[bytes], more: Sequence[str]) -> SSL.Contex
 
 def _expect(connection: SSL.Connection, host: str) -> None:
     """Ask for this host, and take no certificate but its."""
-    param = _NAMES.SSL_get0_param(connection._ssl)  # type: ignore[attr-defined]
+    param = _NAMES.SSL_get0_param(connection._ssl)
     _NAMES.X509_VERIFY_PARAM_set_hostflags(param, _STRICT_NAMES)
     try:
         address = ipaddress.ip_address(host).packed

@@ -58,4 +58,4 @@ class Windowed(BufferedH2Connection):
         return sum(len(piece.data) for piece in waiting)
 
 
-_http2.BufferedH2Connection = Windowed  # type: ignore[misc]  # the name that mitmproxy makes them by
+_http2.BufferedH2Connection = Windowed  # type: ignore[attr-defined]  # the name that mitmproxy makes them by

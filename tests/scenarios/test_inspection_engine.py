@@ -134,7 +134,12 @@ class TestARequest:
         assert (status, body) == (200, "POST /a/b?c=d none four")
         assert "alt-svc" not in head
         asked = gate.asked[0]
-        assert (asked.method, asked.scheme, asked.authority, asked.path) == ("POST", "https", HOST.encode(), b"/a/b?c=d")
+        assert (asked.method, asked.scheme, asked.authority, asked.path) == (
+            "POST",
+            "https",
+            HOST.encode(),
+            b"/a/b?c=d",
+        )
         assert asked.length == 4
         await gate.until(lambda: bool(gate.closed))
         done = gate.done[0]
@@ -264,7 +269,9 @@ async def test_both_ways_at_once_with_trailers_masked(world: World) -> None:
     gate = await world.h2()
     gate.judge = lambda ask: allow(ask, mask=[b"s3cret"])
     client = await Client.connect(gate.port, HOST, gate.trust)
-    call = client.request(HOST, "/pkg.Service/Chat", "POST", [("content-type", "application/grpc"), ("te", "trailers")], end=False)
+    call = client.request(
+        HOST, "/pkg.Service/Chat", "POST", [("content-type", "application/grpc"), ("te", "trailers")], end=False
+    )
     assert (await client.head(call))[":status"] == "200"  # before anything was sent
     for word in (b"first", b"second"):
         before = len(client.body(call))
@@ -356,7 +363,7 @@ async def test_what_is_malformed_gets_400_in_our_words(world: World, text: str) 
         ("GET / HTTP/1.1", "Connection: upgrade\r\nUpgrade: tls/1.2\r\n"),
     ],
 )
-async def test_what_would_change_the_connection_is_refused_whatever_policy_says(world: World, line: str, more: str) -> None:
+async def test_what_would_change_the_connection_is_refused_in_any_case(world: World, line: str, more: str) -> None:
     gate = await world.app(echo)
     answer = await say(gate, f"{line}\r\nHost: {HOST}\r\n{more}Connection: close\r\n\r\n".encode())
     assert head_of(answer) == b"HTTP/1.1 405 Refused by egress: unsupported"
@@ -377,7 +384,9 @@ async def test_what_would_change_the_connection_is_refused_whatever_policy_says(
 async def test_the_gate_hears_every_name_that_a_request_is_for(world: World, text: str, authority: bytes) -> None:
     gate = await world.app(echo)
     gate.judge = lambda ask: refuse(ask, 421)
-    answer = await say(gate, text.replace("H\r\n", f"{HOST}\r\n").replace("//H/", f"//{HOST}/").encode() + b"Connection: close\r\n\r\n")
+    answer = await say(
+        gate, text.replace("H\r\n", f"{HOST}\r\n").replace("//H/", f"//{HOST}/").encode() + b"Connection: close\r\n\r\n"
+    )
     assert head_of(answer).startswith(b"HTTP/1.1 421")
     assert gate.asked[0].authority == authority
     assert gate.reached == 0
@@ -534,9 +543,7 @@ async def test_a_sessions_budget_is_shared_with_the_gate(world: World) -> None:
 async def test_a_client_that_distrusts_us_is_not_let_past(world: World) -> None:
     gate = await world.app(echo)
     with pytest.raises(ssl.SSLError):
-        await asyncio.open_connection(
-            "127.0.0.1", gate.port, ssl=ssl.create_default_context(), server_hostname=HOST
-        )
+        await asyncio.open_connection("127.0.0.1", gate.port, ssl=ssl.create_default_context(), server_hostname=HOST)
     await gate.until(lambda: bool(gate.closed))
     assert gate.closed[0].failure == "the client does not trust our certificate"
     assert gate.asked == []
@@ -555,6 +562,17 @@ async def test_many_at_once(world: World) -> None:
     assert texts == [f"GET /{number} none " for number in range(50)]
     await gate.until(lambda: len(gate.done) == 50)
     assert gate.memory < 80 * 1000 * 1000
+
+
+async def test_connections_that_are_over_leave_nothing(world: World) -> None:
+    gate = await world.app(echo)
+    text = f"GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
+    for _ in range(40):
+        await asyncio.gather(*(say(gate, text) for _ in range(10)))
+    await gate.until(lambda: len(gate.closed) == 400)
+    assert gate.memory < 80 * 1000 * 1000
+    files = os.listdir(f"/proc/{gate.pid}/fd")
+    assert len(files) < 20
 
 
 async def test_many_streams_of_one_connection_to_a_server_of_http1(world: World) -> None:

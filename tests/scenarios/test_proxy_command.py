@@ -173,7 +173,7 @@ def test_a_rule_for_one_run(start_gate: Start, rules: Rules, plain: Web) -> None
 
 # --- when it does not start
 
-NEEDS_A_LOOK = "version: 1\npersonas:\n  p:\n    allow:\n      - {host: a.test, methods: [GET]}\n"
+NEEDS_A_KEY = "version: 1\npersonas:\n  p:\n    allow:\n      - {host: a.test, secret: {env: NO_KEY, header: x-key}}\n"
 MISTAKEN = "version: 1\npersonas:\n  p:\n    alow: [a.test]\n    deny: ['*']\n"
 EMPTY = "version: 1\npersonas: {p: {}}\n"
 LINT = "egress policy lint policy.yaml"
@@ -183,7 +183,7 @@ FAILURES = {
     "a misspelt key": (MISTAKEN, PLAIN, "policy.yaml:4: .*alow.*did you mean 'allow'", LINT),
     "a pattern that is none": (MISTAKEN, PLAIN, r"policy.yaml:5: .*'\*'", LINT),
     "an empty policy": ("", PLAIN, "policy.yaml:", LINT),
-    "a rule that needs a look into requests": (NEEDS_A_LOOK, PLAIN, "policy.yaml:5: the rule for a.test", LINT),
+    "a secret that is not there": (NEEDS_A_KEY, PLAIN, r"policy.yaml:5: the secret for a.test: \$NO_KEY", LINT),
     "a policy that is not there": (
         EMPTY,
         ("--policy", "none.yaml", *PLAIN),
@@ -513,12 +513,14 @@ def test_an_edit_closes_what_it_no_longer_allows(start_gate: Start, rules: Rules
     assert gate.said[1].endswith(" 1 connections closed by it")
 
 
-def test_an_edit_that_needs_a_look_into_requests_is_not_taken(start_gate: Start, rules: Rules) -> None:
+def test_an_edit_that_looks_into_requests_holds_for_the_next_one(start_gate: Start, rules: Rules) -> None:
     gate = start_gate(rules)
-    by_signal(gate, gate.policy.read_text().replace("private: true}", "private: true, methods: [GET]}", 1))
-    until(lambda: gate.records(event="policy"))
-    assert gate.records(event="policy")[0]["error"].startswith("policy.yaml:6: the rule for plain.test")
     assert is_from(get(gate.port, "plain.test"), "plain.test")
+    by_signal(gate, gate.policy.read_text().replace("private: true}", "private: true, methods: [PUT]}", 1))
+    until(lambda: gate.records(event="policy"))
+    assert "X-Egress-Reason: method_not_listed" in get(gate.port, "plain.test")
+    refused = gate.records(event="decision", verdict="deny")[-1]
+    assert (refused["reason"], refused["method"], refused["path"]) == ("method_not_listed", "GET", "/")
 
 
 # --- the end

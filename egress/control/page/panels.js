@@ -4,10 +4,12 @@ import { byId, bytes, clock, copy, fetchJson, make, paste, visible } from "./dom
 
 const query = (path, words) => `${path}?${new URLSearchParams(words)}`;
 
-/** The host that a question is about, whatever words are around it. */
+/** The host or request that a question is about, whatever words are around it. */
 export function asked(text) {
   const words = text.split(/\s+/).map((word) => word.replace(/[?!,;"'()]+$/g, ""));
-  return words.find((word) => /[.:]/.test(word)) || words.at(-1) || "";
+  const at = words.findIndex((word) => /[.:]/.test(word));
+  if (at < 0) return words.at(-1) || "";
+  return /^[A-Z]+(-[A-Z]+)*$/.test(words[at - 1] || "") ? `${words[at - 1]} ${words[at]}` : words[at];
 }
 
 export async function explain(text, persona) {

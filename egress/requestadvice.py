@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Iterator
 
-from egress.model import Decision, Target
+from egress.explain import Answer
+from egress.model import Decision
 from egress.refusals import Reason
 from egress.requestpolicy import Asked, methods_of
-from egress.rules import Pattern, Rule
+from egress.rules import Pattern
 from egress.ruletext import requests_of
 from egress.urlpath import Ambiguous, canonical
 
@@ -36,14 +37,17 @@ def hints(decision: Decision) -> Iterator[str]:
         yield f"the nearest rule, {decision.rule}, allows {requests_of(decision.rule)}"
 
 
-def entry_for(asked: Asked, target: Target, decision: Decision, speaker: Rule) -> str | None:
+def entry_for(answer: Answer) -> str | None:
     """The entry of a list that would allow the request; None where none would.
 
     It is for the pattern that speaks now: one more exact would speak alone, and take away what that allows.
     And it says of the connection what the rule that speaks for it says, before which it may come to stand.
     """
-    path, methods = _plain_path(asked), methods_of(asked)
-    if decision.reason not in _BY_A_RULE or path is None or not all(map(_METHOD.fullmatch, methods)):
+    asked, target = answer.request, answer.target
+    if asked is None or target is None or answer.decision.reason not in _BY_A_RULE:
+        return None
+    path, methods, speaker = _plain_path(asked), methods_of(asked), answer.rules[0]
+    if path is None or not all(map(_METHOD.fullmatch, methods)):
         return None
     terms = {
         "host": _quoted(speaker.pattern),
