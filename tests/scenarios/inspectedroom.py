@@ -6,16 +6,22 @@ searches for, still knows one when it sees it. It is in the launcher's environme
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import itertools
 import json
 import os
+import shlex
+import shutil
 import ssl
 import subprocess
 import sys
+import tempfile
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +30,8 @@ import h2.connection
 import h2.events
 import wsproto.events
 from launchkit import Person
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packageservers import Index, Registry
 from programs import PATH, Done
 from servers import Answer, Authority, Git, Request, Server, Site, Web, WebSocketEcho, greeting, make_repository
@@ -150,11 +158,14 @@ class Sockets(WebSocketEcho):
         return super()._reply(event)
 
 
-class Registries:
-    """Each name's own registry: it names itself in its answers."""
+def telltale(request: Request) -> Answer:
+    """It greets, and says back the key that it was shown."""
+    return Answer(greeting(request).body + f"your key is {request.fields.get('x-api-key')}\n".encode())
 
-    def __call__(self, request: Request) -> Answer:
-        return Registry(request.host)(request)
+
+def registry(request: Request) -> Answer:
+    """It names itself in its answers."""
+    return Registry(request.host)(request)
 
 
 # --- the policy: hosts of a kind are the names below it
@@ -165,8 +176,8 @@ RULES = """
 - {host: "*.api.test", secret: {env: API_KEY, header: x-api-key}}
 - {host: "*.h2.test", methods: [GET], paths: ["/ok/**"]}
 - {host: "*.h2.test", secret: {env: API_KEY, header: x-api-key}}
-- {host: "*.git.test", methods: [GET, HEAD]}
-- {host: "*.git.test", methods: [POST], paths: ["/*/*/git-upload-pack"]}
+- {host: "*.git.test", methods: [GET, HEAD], paths: ["/acme/**"]}
+- {host: "*.git.test", methods: [POST], paths: ["/acme/*/git-upload-pack"]}
 - {host: "*.git.test", secret: {env: GH_TOKEN, header: authorization, format: "Bearer {}"}}
 - {host: "*.index.test", methods: [GET, HEAD]}
 - {host: "*.registry.test", methods: [GET, HEAD]}
@@ -194,62 +205,59 @@ for line in sys.stdin:
     done = subprocess.run(["sh", "-c", command], env=env, stdin=subprocess.DEVNULL, capture_output=True)
     print(json.dumps([done.returncode, done.stdout.decode(), done.stderr.decode()]), flush=True)
 """
-# Says, of each process and each file in reach, where a text of the shape is; and how much it has looked at.
+# Says in which processes and files, of all that are in reach, there is a real value, and in which a placeholder.
 SEARCH = """
-import glob, json, os, re, sys
-shape = re.compile(sys.argv[1].encode())
-found, looked = [], []
+import glob, json, os, re
+shapes = {"real": re.compile(b"SHAPE"), "placeholder": re.compile(b"egress-placeholder-")}
+found = {name: [] for name in shapes}
 def look(path):
     try:
         with open(path, "rb") as file:
             data = file.read(1 << 24)
-    except OSError:
+    except OSError:  # it is over, or not for us
         return
-    looked.append(path)
-    if shape.search(data):
-        found.append(path)
-for process in glob.glob("/proc/[0-9]*"):
-    for name in ("environ", "cmdline"):
-        look(f"{process}/{name}")
+    for name, shape in shapes.items():
+        if shape.search(data):
+            found[name].append(path)
+for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"):
+    look(path)
 for top in (os.environ["HOME"], os.getcwd(), "/tmp", "/run", "/etc", "/dev/shm", "/var/tmp"):
     for directory, _, names in os.walk(top):
-        if "/.npm-global" not in directory:
-            for name in names:
-                path = os.path.join(directory, name)
+        if "/.npm-global" not in directory:  # what npm installed there is not written to
+            for path in (os.path.join(directory, name) for name in names):
                 if os.path.isfile(path) and not os.path.islink(path):
                     look(path)
-print(json.dumps({"found": found, "looked": len(looked), "processes": sum(p.startswith("/proc/") for p in looked)}))
-"""
+print(json.dumps(found))
+""".replace("SHAPE", SHAPE)
 
 
 class Outcome(NamedTuple):
     """What came of a command: for whoever ran it, at its server, and on record."""
 
     done: Done
-    arrived: list[Any]
+    arrived: list[Request]
     requests: list[dict[str, Any]]  # the decisions about requests
     vias: set[str]  # how its connections came to the gate
 
 
 class Room:
-    """One sandbox for all, and in it a runner. Hosts are told apart by name, so the log says who did what."""
+    """Servers, and sandboxes before them. Hosts are told apart by name, so the log says who did what."""
 
     def __init__(self, person: Person, outside: Path, names: Mapping[str, str]) -> None:
         """`names`: each host, with the kind of its server. What is `outside` is not the person's."""
         self.person, self.project = person, person.project
-        self.repositories = outside / "repositories"
-        make_repository(self.repositories / "acme" / "it")
-        config = ["git", "-C", self.repositories / "acme" / "it", "config"]
+        make_repository(outside / "acme" / "it")
+        config = ["git", "-C", outside / "acme" / "it", "config"]
         subprocess.run([*config, "http.receivepack", "true"], check=True)  # nothing but the gate is in a push's way
         subprocess.run([*config, "receive.denyCurrentBranch", "ignore"], check=True)
         self.authority = Authority(outside, *(f"*.{kind}.test" for kind in set(names.values())))
         tls = self.authority.context
         self.servers: dict[str, Any] = {
-            "api": Place(greeting, tls()),
+            "api": Place(telltale, tls()),
             "h2": Streams(tls("h2")),
-            "git": PrivateGit(self.repositories, tls()),
+            "git": PrivateGit(outside, tls()),
             "index": Place(Index(), tls()),
-            "registry": Place(Registries(), tls()),
+            "registry": Place(registry, tls()),
             "rpc": Streams(tls("h2")),
             "ws": Sockets(tls()),
         }
@@ -257,7 +265,9 @@ class Room:
         self.said = person.home / "stderr"
         self._kinds = names
         self._numbers = itertools.count()
-        self.process: subprocess.Popen[bytes]
+        self._runner: subprocess.Popen[bytes] | None = None
+        self.options = ("--upstream-ca", str(self.authority.file))
+        self.env = {**person.env, **REAL}
 
     def put(self, files: Mapping[str, str]) -> None:
         for name, text in files.items():
@@ -265,42 +275,84 @@ class Room:
         self.person.own()
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
+    def serving(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for server in self.servers.values():
                 stack.enter_context(server.running())
-            said = stack.enter_context(self.said.open("ab"))
-            self.process = self.person.start(
-                "python", "-c", RUNNER,
-                options=("--upstream-ca", str(self.authority.file)),
-                env={**self.person.env, "PATH": f"{os.path.dirname(sys.executable)}:{PATH}", **REAL},
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
-            )  # fmt: skip
-            stack.enter_context(self.process)  # closes its pipes, at which it ends
             yield
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """With one sandbox for all commands, in which our own Python is the first that PATH has."""
+        env = {**self.env, "PATH": f"{os.path.dirname(sys.executable)}:{PATH}"}
+        words = {"options": self.options, "env": env, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with self.said.open("ab") as said, self.person.start("python", "-c", RUNNER, stderr=said, **words) as process:
+            self._runner = process
+            yield  # and then its pipes are closed, at which it ends
 
     def run(self, command: str, host: str, kept: tuple[str, ...] | None = None) -> Outcome:
         """`kept`: the only variables that the command has, where it is not to have all."""
         server = self.servers[self._kinds[host]]
         server.seen.clear()
-        words = {"host": host, "new": str(self.project / f"new{next(self._numbers)}")}
-        done = self.ask(command.format(**words), kept)
-        return Outcome(done, list(server.seen), self._requests(host), self._vias(host))
+        words = command.format(host=host, new=self.project / f"new{next(self._numbers)}")
+        done = self.ask(words, kept) if self._runner else self._launch(words, kept)
+        decisions = [it for it in self.person.records() if it["event"] == "decision" and it["host"] == host]
+        requests = [it for it in decisions if it["via"] == "inspect"]
+        return Outcome(done, list(server.seen), requests, {it["via"] for it in decisions} - {"inspect"})
 
     def ask(self, command: str, kept: tuple[str, ...] | None = None) -> Done:
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(json.dumps([command, kept]).encode() + b"\n")
-        self.process.stdin.flush()
-        outcome = self.process.stdout.readline()
+        assert self._runner
+        assert self._runner.stdin
+        assert self._runner.stdout
+        self._runner.stdin.write(json.dumps([command, kept]).encode() + b"\n")
+        self._runner.stdin.flush()
+        outcome = self._runner.stdout.readline()
         assert outcome, self.said.read_text()
         return Done(*json.loads(outcome))
 
-    def _requests(self, host: str) -> list[dict[str, Any]]:
-        return [it for it in self._decisions(host) if it["via"] == "inspect"]
+    def _launch(self, command: str, kept: tuple[str, ...] | None) -> Done:
+        """In a sandbox of its own."""
+        bare = [] if kept is None else ["env", "-i", *(f'{name}="${name}"' for name in kept)]
+        line = f"{' '.join(bare)} sh -c {shlex.quote(command)}"
+        done = self.person.run("sh", "-c", line, options=self.options, env=self.env)
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    def _vias(self, host: str) -> set[str]:
-        return {it["via"] for it in self._decisions(host)} - {"inspect"}
 
-    def _decisions(self, host: str) -> list[dict[str, Any]]:
-        return [it for it in self.person.records() if it["event"] == "decision" and it["host"] == host]
+# --- an ordinary user's engine
+
+
+def equip(person: Person) -> None:
+    """The copy of our code that an ordinary user runs where root runs the tests has no engine yet."""
+    if person.installation.python != sys.executable:
+        person.env["PYTHONPATH"] += f":{_engine()}"
+
+
+@functools.cache
+def _engine() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="inspectedroom-"))
+    atexit.register(shutil.rmtree, folder)
+    folder.chmod(0o755)
+    for found in _needed("mitmproxy", {}).values():
+        for file in found.files or ():
+            if file.parts[0] not in ("..", "/"):
+                _link_or_copy(Path(str(found.locate_file(file))), folder / file)
+    return folder
+
+
+def _needed(name: str, found: dict[str, Distribution]) -> dict[str, Distribution]:
+    """A distribution, and all that it requires."""
+    key = canonicalize_name(name)
+    if key not in found:
+        found[key] = distribution(name)
+        for requirement in map(Requirement, found[key].requires or ()):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                _needed(requirement.name, found)
+    return found
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # on another file system
+        shutil.copy2(source, target)
