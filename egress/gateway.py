@@ -12,6 +12,7 @@ The faces (`httpface`, `socksface`) speak the client's protocol and call these i
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import Protocol
 
 from egress import tlsguard
@@ -19,6 +20,7 @@ from egress.attendance import unless_gone
 from egress.attribution import Attribution
 from egress.audit import Audit, Process, printable
 from egress.limits import LIMITS, Limits
+from egress.metrics import Timings
 from egress.model import Candidate, Decision, Target, Verdict, Vetted, Via
 from egress.names import as_address
 from egress.net.dialer import dial, operator_chose
@@ -68,6 +70,7 @@ class Gateway:
         self.listeners = Listeners()
         self.counsel: Counsel | None = None
         self.inspection: Inspection | None = None
+        self.timings: Timings | None = None
         self.attribution: Attribution | None = None
 
     async def carry(self, client: Stream, persona: str, via: Via, target: Target, welcome: bytes = b"") -> None:
@@ -94,7 +97,7 @@ class Gateway:
         self, client: Stream, persona: str, via: Via, target: Target, asked: Asked | None = None, length: int = 0
     ) -> Ruling:
         """The one decision, about a connection or, where one is `asked` for, a request in the clear."""
-        decision = self._judge(persona, via, target)
+        decision = self._judge(persona, via, target) if self.timings is None else self._timed(persona, via, target)
         if self.counsel is not None and not decision.allowed:
             decision = await unless_gone(client, self.counsel.consider(persona, via, target, decision), decision)
             client.expire_in(self.limits.handshake)  # a person's time is not the client's
@@ -182,6 +185,13 @@ class Gateway:
             raise Refused(Reason.INSPECTION_UNAVAILABLE)
         return await self.inspection.carry(self, passage)
 
+    def _timed(self, persona: str, via: Via, target: Target) -> Decision:
+        begun = perf_counter()
+        decision = self._judge(persona, via, target)
+        if self.timings is not None:
+            self.timings.observe("decision", perf_counter() - begun)
+        return decision
+
     def _judge(self, persona: str, via: Via, target: Target) -> Decision:
         decision = self.live.persona(persona).decide(target)
         if via is Via.HTTP and decision.allowed and decision.rule and decision.rule.expects_tls(target.port):
@@ -199,7 +209,11 @@ class Gateway:
         return self.resolver.known(target, hosts) or await self.resolver.resolve(target, hosts)
 
     async def _dial(self, vetted: Vetted) -> Stream:
-        return Stream(await dial(vetted, self.loop, self.limits), self.loop)
+        begun = perf_counter()
+        sock = await dial(vetted, self.loop, self.limits)
+        if self.timings is not None:
+            self.timings.observe("dial", perf_counter() - begun)
+        return Stream(sock, self.loop)
 
     async def _reach_through(self, passage: Passage, proxy: Upstream) -> Stream:
         """By way of the operator's own proxy, which gets the name: only an address can be vetted here."""

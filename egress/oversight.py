@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from egress import controlsocket
 from egress.counsel import ASKING, OBSERVING, Asking, Observing
 from egress.gateway import Gateway
+from egress.metrics import Timings
 from egress.notify import Desktop
 from egress.policysources import Sources
 from egress.policywriter import Keeper
@@ -33,6 +34,8 @@ class Wishes(NamedTuple):
 
 
 class Control(Protocol):
+    @property
+    def metrics(self) -> Timings: ...
     async def start(self, *, page: bool, unix: str | None, metrics: tuple[str, int] | None) -> str: ...
     async def close(self) -> None: ...
 
@@ -62,6 +65,7 @@ class Oversight:
         if not self._wishes.need_control:
             return
         self._control = make_control(self._gate, self._questions, personas)
+        self._gate.timings = self._control.metrics
         link = await self._control.start(page=self._wishes.page, unix=self._path(), metrics=self._wishes.metrics)
         if link:
             self._report(f"the live page is at {link}")

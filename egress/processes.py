@@ -26,7 +26,7 @@ from egress.proctables import End
 
 Tick = Callable[[], None]
 
-_MOST_TABLE = 1 << 20  # bytes: about 7,000 sockets
+_MOST_TABLE = 1 << 22  # bytes: about 28,000 sockets, also those that only wait for their time to pass
 _MOST_TEXT = 64 * 1024
 _MOST_PROCESSES = 2048
 _MOST_FORKED = 16  # processes in a row that share one socket

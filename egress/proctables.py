@@ -70,11 +70,13 @@ def children(text: bytes) -> list[int]:
 
 def _rows(table: bytes, near: bytes) -> Iterator[tuple[bytes, int]]:
     """Where each socket with this end leads to, and its inode. A line that was cut is none."""
-    for line in table.splitlines():
-        if near in line:
-            fields = line.split()
-            if len(fields) > _INODE + 1 and fields[_LOCAL] == near and fields[_INODE].isdigit():
-                yield fields[_REMOTE], int(fields[_INODE])
+    at = table.find(near)
+    while at >= 0:
+        start, end = table.rfind(b"\n", 0, at) + 1, table.find(b"\n", at)
+        fields = table[start:end].split() if end >= 0 else []
+        if len(fields) > _INODE and fields[_LOCAL] == near and fields[_INODE].isdigit():
+            yield fields[_REMOTE], int(fields[_INODE])
+        at = table.find(near, at + len(near))
 
 
 def _numbers(status: bytes, key: bytes) -> Iterator[int]:

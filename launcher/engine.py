@@ -12,6 +12,7 @@ import fcntl
 import os
 import select
 import signal
+import socket
 from contextlib import suppress
 
 from egress import enginestart
@@ -54,10 +55,17 @@ def wait_until_ready(engine: Engine) -> None:
     """Its first word; what it says is for the gate to read."""
     line = select.poll()
     line.register(engine.started.line, select.POLLIN)
-    events = line.poll(_PATIENCE_MS)
-    if not events or not events[0][1] & select.POLLIN:
-        words = "did not start in time" if not events else "ended at once"
-        raise PlanError(f"the engine that looks into requests {words}", "egress doctor")
+    if not line.poll(_PATIENCE_MS):
+        raise PlanError("the engine that looks into requests did not start in time", "egress doctor")
+    if not _has_spoken(engine.started.line):
+        raise PlanError("the engine that looks into requests ended at once", "egress doctor")
+
+
+def _has_spoken(line: socket.socket) -> bool:
+    """A line whose other end is closed can be read, too: to its end."""
+    with suppress(ConnectionError):
+        return bool(line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    return False
 
 
 def end(engine: Engine) -> None:

@@ -91,6 +91,11 @@ def test_a_port_that_begins_alike_is_another() -> None:
     assert owner(longer, "tcp", ("127.0.0.1", 0x1234), GATE) is None
 
 
+def test_one_is_found_among_thousands() -> None:
+    others = [(("127.0.0.1", port), GATE, port) for port in range(1024, 30000)]
+    assert owner(table(*others, (CLIENT, GATE, 8), *others), "tcp", CLIENT, GATE) == 8
+
+
 def test_a_line_that_was_cut_is_none() -> None:
     whole = table((CLIENT, GATE, 123456))
     cut = whole[: whole.index(b"123456") + 3]

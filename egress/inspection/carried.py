@@ -18,7 +18,6 @@ from egress.requestpolicy import Asked
 from egress.wire import answers
 from egress.wire.http1 import Field
 
-
 _UNSUPPORTED = 405
 
 

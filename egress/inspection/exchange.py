@@ -9,9 +9,9 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from egress.counts import Counts
-from egress.wire.masking import Inflated, Masker
 from egress.inspection.messages import Budget, Done, Verdict
 from egress.inspection.replies import Reply
+from egress.wire.masking import Inflated, Masker
 
 
 class Outcome(StrEnum):

@@ -12,8 +12,8 @@ import re
 from mitmproxy.http import Headers, Request, Response
 
 from egress.inspection.exchange import Exchange
-from egress.wire.masking import CODINGS, masked
 from egress.inspection.messages import Ask, Pairs, Verdict
+from egress.wire.masking import CODINGS, masked
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(rb"/[\x21-\x7e\x80-\xff]*|\*")

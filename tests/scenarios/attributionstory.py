@@ -29,7 +29,7 @@ def tell(request: dict[str, Any]) -> dict[str, Any]:
     with Joiner(Wanted()) as joiner:
         bwrap = Bwrap([*request["bwrap"], "--", *request["command"]], joiner)
         listeners = {each.sock: each.role for each in joiner.join().listeners if each.role in _FACES}
-        attribution = Attribution(joiner.sandbox)
+        attribution = Attribution(joiner.sandbox, clock=lambda: 0.0)  # however busy the machine is
         joiner.release()
         output = b""
         while True:

@@ -29,10 +29,10 @@ import h2.config
 import h2.connection
 import h2.events
 import wsproto.events
-from launchkit import Person
+from launchkit import Installation, Person
+from packageservers import Index, Registry
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packageservers import Index, Registry
 from programs import PATH, Done
 from servers import Answer, Authority, Git, Request, Server, Site, Web, WebSocketEcho, greeting, make_repository
 
@@ -322,9 +322,17 @@ class Room:
 
 
 def equip(person: Person) -> None:
-    """The copy of our code that an ordinary user runs where root runs the tests has no engine yet."""
-    if person.installation.python != sys.executable:
+    """The copy of our code that an ordinary user runs where root runs the tests has no engine yet.
+
+    The copied interpreter needs a variable to start, which the engine's does not get.
+    """
+    python, env = person.installation
+    if python != sys.executable:
         person.env["PYTHONPATH"] += f":{_engine()}"
+        complete = Path(f"{python}-complete")
+        complete.write_text(f'#!/bin/bash\nLD_LIBRARY_PATH={env["LD_LIBRARY_PATH"]} exec -a "$0" {python} "$@"\n')
+        complete.chmod(0o755)
+        person.installation = Installation(str(complete), env)
 
 
 @functools.cache

@@ -106,8 +106,15 @@ function refresh() {
   if (tab === "draft") showDraft(persona());
 }
 
+/** What a row was about, as it can be asked again: the request, where it was looked into. */
+function asked(row) {
+  if (!row.port) return row.host;
+  const scheme = row.port === 80 ? "http" : "https";
+  return row.method ? `${row.method} ${scheme}://${target(row)}${row.path}` : target(row);
+}
+
 function open(row) {
-  const why = () => explain(row.port ? target(row) : row.host, row.persona || persona());
+  const why = () => explain(asked(row), row.persona || persona());
   showDetails(row, { filter: only, why: () => { choose("live"); why(); } });
 }
 
