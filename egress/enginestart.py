@@ -64,11 +64,17 @@ def _spawn(wanted: dict[int, int]) -> int:
     copies = {place: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for place, fd in wanted.items()}
     try:
         actions = [(os.POSIX_SPAWN_DUP2, copy, place) for place, copy in copies.items()]
-        line = [sys.executable, "-I", "-S", "-c", code, *sys.path]
+        line = [sys.executable, "-I", "-S", "-c", code, *_import_path()]
         return os.posix_spawn(sys.executable, line, _environment(), file_actions=actions, setsid=True)
     finally:
         for copy in copies.values():
             os.close(copy)
+
+
+def _import_path() -> list[str]:
+    """Ours, but never the working directory: it may be where a sandbox writes."""
+    here = os.getcwd()
+    return [entry for entry in sys.path if os.path.isabs(entry) and entry != here]
 
 
 def _environment() -> dict[str, str]:

@@ -120,7 +120,7 @@ function open(row) {
 
 function askAboutSelected() {
   const row = list.selected;
-  if (row && row.host && row.verdict !== "note") explain(row.port ? target(row) : row.host, row.persona || persona());
+  if (row && row.host && row.verdict !== "note") explain(asked(row), row.persona || persona());
 }
 
 const target = (row) => (row.host.includes(":") ? `[${row.host}]:${row.port}` : `${row.host}:${row.port}`);
