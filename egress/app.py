@@ -11,6 +11,7 @@ from typing import NamedTuple
 import idna  # noqa: F401  # `names` needs it late, when there may be no descriptor left to import with
 
 from egress import enforce, policysources
+from egress.attribution import Attribution
 from egress.audit import Audit
 from egress.counts import Counts
 from egress.enginestart import Config, Started
@@ -54,6 +55,7 @@ class Setup(NamedTuple):
     personas: Container[str] | None = None  # in use; the one of its sources where that says enough
     log_queries: bool = False
     wishes: Wishes = NO_WISHES
+    attribution: Attribution | None = None
     authority: Callable[[], Config] | None = None  # that an engine is made with, when one is needed
     engine: Started | None = None  # that runs already, with
     counts: Counts | None = None
@@ -76,6 +78,7 @@ class Gate:
         self.gateway = Gateway(
             self.live, self.audit, self.resolver, self.traffic, self.desk, loop, setup.users, setup.upstreams, limits
         )
+        self.gateway.attribution = setup.attribution
         self.inspection = self.gateway.inspection = Inspecting(lambda: _opener(setup, self.gateway))
         if setup.engine is not None or _inspects(policy, setup):
             self.inspection.start()  # before anyone waits for it

@@ -58,7 +58,7 @@ def exchange(known: Sequence[Known], fields: Iterable[tuple[str, str]]) -> Excha
     others_pass = any(one.secret.allow_other for one in known)
     put: dict[str, str] = {}
     for name, value in fields:
-        if name in watched:
+        if name.replace("_", "-") in watched:  # CGI and its descendants do not tell them apart
             written = _written(known, name, value)
             if written is None and not others_pass:
                 raise Refused(Reason.CREDENTIAL_MISMATCH, f"in its {name} header")

@@ -73,6 +73,13 @@ OVERSIGHT = (
     Word("--ask-timeout", "SECONDS", "how long a question waits; then it is a no (default 60)"),
     Word("--observe", "", "block nothing but what is denied, and mark what would have been"),
     Word("--metrics", "ADDR:PORT", "numbers for Prometheus, at /metrics there"),
+    Word(
+        "--attribute",
+        "WHICH",
+        "of which connections the log names the program",
+        default="refused",
+        choices=("refused", "all", "none"),
+    ),
     Word("--log-queries", "", "put the values in queries of inspected requests on record, too"),
 )
 GROUPS = {
@@ -123,6 +130,7 @@ class Options(NamedTuple):
     ask_timeout: str | None = None
     observe: bool = False
     metrics: str | None = None
+    attribute: str = "refused"
     log_queries: bool = False
     quiet: bool = False
     verbose: bool = False
@@ -202,7 +210,7 @@ def options(values: dict[str, Any], command: list[str]) -> Options:
 
 _AS_THEY_ARE = (
     *("persona", "project", "seccomp", "bridge", "audit", "dns_server", "upstream"),
-    *("ui", "ask", "ask_timeout", "observe", "metrics", "log_queries"),
+    *("ui", "ask", "ask_timeout", "observe", "metrics", "attribute", "log_queries"),
     *("quiet", "verbose", "dry_run", "print_argv"),
 )
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 import uvloop
 
 from egress import app
+from egress.attribution import attributing
 from egress.audit import Audit
 from egress.captureface import Capture, HostPort
 from egress.model import Decision, Verdict, Via
@@ -104,6 +105,7 @@ class _Serving:
             upstreams=upstreams,
             log_queries=options.log_queries,
             wishes=wishes(options),
+            attribution=attributing(options.attribute, self._room.sandbox),
             engine=engine.started if engine else None,
             counts=engine.counts if engine else None,
         )

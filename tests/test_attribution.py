@@ -156,6 +156,30 @@ def test_what_descends_from_the_first_process_is_found_however_far() -> None:
     assert found.pid != first.pid
 
 
+def test_what_a_thread_has_started_is_found() -> None:
+    script = """
+import subprocess, sys, threading
+thread = threading.Thread(target=subprocess.call, args=(sys.argv[1:],))
+thread.start()
+thread.join()
+"""
+    with server() as listener:
+        inner = [sys.executable, "-c", CLIENT, "AF_INET", "127.0.0.1", str(listener.getsockname()[1])]
+        with subprocess.Popen([sys.executable, "-c", script, *inner], stdin=subprocess.PIPE) as first:
+            accepted, _ = listener.accept()
+            with accepted:
+                found = patient(first.pid).process(accepted)
+            first.communicate()
+    assert found is not None
+    assert found.pid != first.pid
+
+
+def test_a_process_that_is_in_no_sandbox_so_deep_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server() as listener, client(listener) as (_, accepted):
+        monkeypatch.setattr(processes.Host, "level", 40)
+        assert patient().process(accepted) is None
+
+
 def test_a_sandbox_that_has_ended_has_no_processes() -> None:
     with server() as listener:
         with client(listener) as (pid, accepted):

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from egress import app, policysources
+from egress.attribution import attributing
 from egress.commands import dns, entrances, foreground, supervision
 from egress.commands.say import Failure, complain, say
 from egress.filteredzone import Blocked
@@ -59,6 +60,7 @@ async def _serve(args: argparse.Namespace) -> int:
         limits=LIMITS._replace(**dict(map(_limit, args.limit))),
         log_queries=args.log_queries,
         wishes=supervision.wishes(args),
+        attribution=attributing(args.attribute),
         authority=lambda: supervision.kept_authority(args),
     )
     stop = foreground.told_to_stop()

@@ -7,6 +7,7 @@ import math
 import os
 from typing import Protocol
 
+from egress.attribution import Attribute
 from egress.commands import ca
 from egress.commands.say import Failure, say
 from egress.enginestart import Config
@@ -22,6 +23,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ask-timeout", metavar="SECONDS", help=f"how long a question waits; default {TIMEOUT:g}")
     parser.add_argument("--observe", action="store_true", help="block nothing but what is denied, and mark the rest")
     parser.add_argument("--metrics", metavar="ADDR:PORT", help="numbers for Prometheus, at /metrics there")
+    parser.add_argument(
+        "--attribute",
+        choices=[of.value for of in Attribute],
+        default=Attribute.REFUSED.value,
+        help="of which connections the log names the program, where it runs on this host (default: refused)",
+    )
     parser.add_argument("--log-queries", action="store_true", help="put the values in queries on record, too")
     parser.add_argument(
         "--upstream-ca",

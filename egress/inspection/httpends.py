@@ -3,7 +3,7 @@
 mitmproxy has a class for each end and version of HTTP, and the layer above it names some of them itself. The
 only way to put others in their place is to set those names, which is done once, at the end of this module.
 What is different here: header sections and what may wait have a size; interim answers are skipped and
-trailers of HTTP/1.1 dropped, as every hop may (RFC 9110 section 6.5.1); what is written as HTTP/1.1 has
+trailers of HTTP/1.1 and of requests dropped, as every hop may (RFC 9110 section 6.5.1); what is written as HTTP/1.1 has
 unmistakable borders, also if it came as HTTP/2; and an error is told in the gate's words, with nothing in
 it of what a peer sent.
 """
@@ -169,8 +169,6 @@ class Back1(_Bounded, _http1.Http1Client):
         return 0
 
     def send(self, event: HttpEvent) -> CommandGenerator[None]:
-        if isinstance(event, said.RequestTrailers):
-            return
         if isinstance(event, said.RequestHeaders) and not event.end_stream:
             _give_borders(event)
         yield from super().send(event)

@@ -125,7 +125,7 @@ class Stream(http.HttpStream):
         if (yield from self.check_invalid(True)):
             yield http.DropStream(self.stream_id)
             return
-        if screening.is_malformed(request, self.context.client.alpn):
+        if screening.is_malformed(request, self.context.client.alpn, whole=event.end_stream):
             self.exchange.whole = False  # where it ends is in doubt
             yield from self._refuse(replies.MALFORMED)
             return
@@ -160,13 +160,21 @@ class Stream(http.HttpStream):
             yield from self.start_request_stream()
 
     def state_stream_request_body(self, event: Any) -> CommandGenerator[None]:
-        size = _size(event)
-        if isinstance(event, said.RequestData) and not size:
-            return  # as a chunk it would read as the end of the body
-        if size and not self.exchange.may_send(size):
-            yield from self._overrun()
-        else:
+        if isinstance(event, said.RequestEndOfMessage):
+            yield from self._sent(event)
+        elif isinstance(event, said.RequestTrailers) or not event.data:
+            return  # the gate was not asked about trailers; and as a chunk, nothing would read as the end of the body
+        elif self.exchange.may_send(len(event.data)):
             yield from super().state_stream_request_body(event)
+        else:
+            yield from self._overrun()
+
+    def _sent(self, event: said.RequestEndOfMessage) -> CommandGenerator[None]:
+        """Short of what it announced, a server would read what comes next as the rest of it."""
+        if screening.announced(self.flow.request) in (None, self.exchange.up):
+            yield from super().state_stream_request_body(event)
+        else:
+            yield from self._cut(Outcome.RESET)
 
     def state_wait_for_response_headers(self, event: said.ResponseHeaders) -> CommandGenerator[None]:
         self.flow.response = event.response
@@ -264,15 +272,6 @@ class Stream(http.HttpStream):
         if self.context.server in self.above.connections:
             cut = said.RequestProtocolError(self.stream_id, "cut", silent())
             yield http.SendHttp(cut, self.context.server)
-
-
-def _size(event: Any) -> int:
-    """What a piece of a request counts for."""
-    if isinstance(event, said.RequestData):
-        return len(event.data)
-    if isinstance(event, said.RequestTrailers):
-        return sum(len(name) + len(value) for name, value in event.trailers.fields)
-    return 0
 
 
 def _is_bloated(layer: WebsocketLayer) -> bool:

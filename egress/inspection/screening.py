@@ -20,11 +20,11 @@ _TARGET = re.compile(rb"/[\x21-\x7e\x80-\xff]*|\*")
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _OPTIONS = frozenset({"close", "keep-alive", "upgrade", "te"})  # of a connection, that name no field of substance
 _HOP = ("proxy-connection", "proxy-authorization", "keep-alive", "http2-settings")
-_METHODS = frozenset({"CONNECT", "TRACE"})  # that have no meaning inside a connection to one host
+_METHODS = frozenset({"CONNECT", "TRACE", "TRACK", "PRI"})  # that have no meaning inside a connection to one host
 _VERSIONS = frozenset({"HTTP/1.0", "HTTP/1.1", "HTTP/2.0"})
 
 
-def is_malformed(request: Request, alpn: bytes | None) -> bool:
+def is_malformed(request: Request, alpn: bytes | None, *, whole: bool) -> bool:
     """Would it, written anew, perhaps be another request?"""
     data = request.data
     is_h2 = alpn == b"h2"
@@ -35,7 +35,14 @@ def is_malformed(request: Request, alpn: bytes | None) -> bool:
         and request.http_version in _VERSIONS
         and request.is_http2 == is_h2
         and _are_plain(request.headers)
+        and not (whole and announced(request))
     )
+
+
+def announced(request: Request) -> int | None:
+    """The length of its body, where it has one."""
+    length = request.headers.get("content-length")
+    return None if length is None else int(length)
 
 
 def is_broken(response: Response) -> bool:
@@ -53,16 +60,16 @@ def is_unsupported(request: Request) -> bool:
 
 
 def question(conn: int, number: int, request: Request, scheme: str, *, whole: bool) -> Ask:
-    length = request.headers.get("content-length")
+    length = announced(request)
     return Ask(
         conn,
         number,
-        request.method,
+        request.data.method.decode("latin-1"),  # as it was written, and goes up
         scheme,
         _authority(request),
         request.data.path,
         list(request.headers.fields),
-        int(length) if length is not None else 0 if whole else None,
+        length if length is not None else 0 if whole else None,
     )
 
 

@@ -36,13 +36,9 @@ from packaging.utils import canonicalize_name
 from programs import PATH, Done
 from servers import Answer, Authority, Git, Request, Server, Site, Web, WebSocketEcho, greeting, make_repository
 
-VARIABLES = ("API_KEY", "GH_TOKEN", "RPC_TOKEN")
+VARIABLES = ("API_KEY", "GH_TOKEN", "RPC_TOKEN", "ANTHROPIC_API_KEY", "CODEX_API_KEY")
 REAL = {name: f"value-of-{name}-{os.urandom(16).hex()}" for name in VARIABLES}
 SHAPE = "value-o[f]-[A-Z_]+-[0-9a-f]{32}"  # which this very text does not have
-
-
-def placeholder(name: str) -> str:
-    return f"egress-placeholder-{name}"
 
 
 # --- servers
@@ -163,9 +159,15 @@ def telltale(request: Request) -> Answer:
     return Answer(greeting(request).body + f"your key is {request.fields.get('x-api-key')}\n".encode())
 
 
+@functools.cache
+def _registry(host: str) -> Registry:
+    """One for all requests: a package that was made anew may have another digest."""
+    return Registry(host)
+
+
 def registry(request: Request) -> Answer:
     """It names itself in its answers."""
-    return Registry(request.host)(request)
+    return _registry(request.host)(request)
 
 
 # --- the policy: hosts of a kind are the names below it
@@ -343,7 +345,8 @@ def _engine() -> Path:
     for found in _needed("mitmproxy", {}).values():
         for file in found.files or ():
             if file.parts[0] not in ("..", "/"):
-                _link_or_copy(Path(str(found.locate_file(file))), folder / file)
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                link_or_copy(str(found.locate_file(file)), str(folder / file))
     return folder
 
 
@@ -358,8 +361,7 @@ def _needed(name: str, found: dict[str, Distribution]) -> dict[str, Distribution
     return found
 
 
-def _link_or_copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+def link_or_copy(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:  # on another file system
