@@ -27,6 +27,7 @@ from egress.policy import Policy
 from egress.policysources import Sources
 from egress.questions import Questions
 from egress.reception import Reception
+from egress.refusals import Reason, Refused
 from egress.reload import Reloader
 from egress.requestdesk import Desk
 from egress.sessions import Door, Live, new_session_id
@@ -115,8 +116,9 @@ def _inspects(policy: Policy, setup: Setup) -> bool:
 def _opener(setup: Setup, gateway: Gateway) -> Opener:
     from egress.inspection.inspector import Inspector
 
-    config = Config() if setup.authority is None else setup.authority()
-    return Inspector(gateway, config, setup.report, setup.engine)
+    if setup.authority is None:
+        raise Refused(Reason.INSPECTION_UNAVAILABLE, "no rule needed it when the sandbox was made: start it anew")
+    return Inspector(gateway, setup.authority(), setup.report, setup.engine)
 
 
 def _control(gateway: Gateway, questions: Questions | None, personas: Iterable[str]) -> Control:

@@ -72,12 +72,12 @@ def _spawn(wanted: dict[int, int]) -> int:
 
 
 def _import_path() -> list[str]:
-    """Ours, but never the working directory: it may be where a sandbox writes."""
-    here = os.getcwd()
-    return [entry for entry in sys.path if os.path.isabs(entry) and entry != here]
+    """Ours, but never the working directory, where a sandbox may write; unless that is where we are ourselves."""
+    here, ours = os.getcwd(), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return [entry for entry in (ours, *sys.path) if os.path.isabs(entry) and (entry != here or entry == ours)]
 
 
 def _environment() -> dict[str, str]:
     """Only what finds certificates and shapes errors: credentials reach it one by one, when they are put in."""
-    kept = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TZ", "HOME")
+    kept = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TZ", "HOME", "LD_LIBRARY_PATH")
     return {name: os.environ[name] for name in kept if name in os.environ}

@@ -44,8 +44,9 @@ class Counsel(Protocol):
 
 
 class Inspection(Protocol):
-    """Serves an admitted client whose requests must be looked into, to its end."""
+    """Serves an admitted client whose requests must be looked into, to its end; `check` refuses what it could not."""
 
+    def check(self, passage: Passage) -> None: ...
     async def carry(self, gate: Gateway, passage: Passage) -> str: ...
 
 
@@ -81,8 +82,8 @@ class Gateway:
     async def carry_on(self, passage: Passage, welcome: bytes = b"") -> None:
         try:
             if passage.rule.needs_inspection:
-                await passage.client.send(welcome)
-                self.leave(passage, await self._look_into(passage))
+                self.leave(passage, await self._look_into(passage, welcome))
+                self.audit.tally.allowed -= 1  # its requests are what counts
             else:
                 await self.reach(passage)
                 await passage.client.send(welcome)
@@ -180,9 +181,11 @@ class Gateway:
         passage.client.expire_in(None)
         return await self.traffic.relay(passage)
 
-    async def _look_into(self, passage: Passage) -> str:
+    async def _look_into(self, passage: Passage, welcome: bytes) -> str:
         if self.inspection is None:
             raise Refused(Reason.INSPECTION_UNAVAILABLE)
+        self.inspection.check(passage)
+        await passage.client.send(welcome)
         return await self.inspection.carry(self, passage)
 
     def _timed(self, persona: str, via: Via, target: Target) -> Decision:

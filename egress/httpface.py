@@ -67,7 +67,7 @@ async def refuse(
 ) -> bool:
     """Tell the client why; whether it may go on. What could not be read, or has a body to come, ends it."""
     client.expire_in(gate.limits.handshake)  # for those who ask and never listen
-    gate.note(refused, persona, Via.CONNECT if request is not None and request.method == "CONNECT" else via)
+    gate.note(refused, persona, Via.CONNECT if request is not None and request.method == "CONNECT" else via, client)
     stays = request is not None and _may_go_on(request, refused)
     if not refused.told:
         await client.send(answers.http(refused, refused.asked, persona, request, close=not stays))

@@ -13,6 +13,7 @@ from egress.passage import Passage
 class Opener(Protocol):
     """Opens TLS, and serves what is inside."""
 
+    def check(self, passage: Passage) -> None: ...
     async def take(self, passage: Passage) -> str: ...
     def close(self) -> None: ...
 
@@ -21,6 +22,11 @@ class Inspecting:
     def __init__(self, make_opener: Callable[[], Opener]) -> None:
         self._make_opener = make_opener
         self._opener: Opener | None = None
+
+    def check(self, passage: Passage) -> None:
+        """Refused, while the client can still be told in its own protocol."""
+        if passage.rule.expects_tls(passage.target.port):
+            self.start().check(passage)
 
     async def carry(self, gate: Gateway, passage: Passage) -> str:
         if passage.rule.expects_tls(passage.target.port):

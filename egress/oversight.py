@@ -52,6 +52,7 @@ class Oversight:
         self._control: Control | None = None
         if wishes.observe:
             gate.counsel = Observing()
+            gate.desk.observing = True
             for line in OBSERVING:
                 report(line)
         elif wishes.ask is not None:

@@ -64,7 +64,7 @@ class Reception:
             client.expire_in(self._gate.limits.handshake)
             if door.peers is not None and peer_uid(sock) not in door.peers:
                 refused = Refused(Reason.PEER_NOT_ALLOWED, asked=f"uid {peer_uid(sock)}")
-                self._gate.note(refused, door.persona or "", Via.HTTP)
+                self._gate.note(refused, door.persona or "", Via.HTTP, client)
             else:
                 await face(self._gate, client, door)
         except OSError:
@@ -79,7 +79,7 @@ async def _by_first_byte(gate: Gateway, client: Stream, door: Door) -> None:
 
 
 async def _refuse_tls(gate: Gateway, client: Stream, door: Door) -> None:
-    gate.note(Refused(Reason.UNSUPPORTED, "TLS to the proxy itself"), door.persona or "", Via.HTTP)
+    gate.note(Refused(Reason.UNSUPPORTED, "TLS to the proxy itself"), door.persona or "", Via.HTTP, client)
     await client.send(clienthello.ALERT_ACCESS_DENIED)
     await client.part()
 

@@ -21,6 +21,7 @@ from egress.vault import Vault
 
 _QUERY_VALUE = re.compile(r"=[^&]*")
 _LONGEST_PATH = 2000
+_NOT_LISTED = frozenset({Reason.METHOD_NOT_LISTED, Reason.PATH_NOT_LISTED, Reason.HEADER_NOT_LISTED})
 HTTP, HTTPS = "http", "https"
 _DEFAULT_PORT = {HTTP: 80, HTTPS: 443}
 
@@ -37,13 +38,14 @@ class Ruling(NamedTuple):
 class Desk:
     def __init__(self, vault: Vault, uploads: Uploads, *, log_queries: bool = False) -> None:
         self._vault, self.uploads, self._log_queries = vault, uploads, log_queries
+        self.observing = False  # and so refuses no request for not being listed
 
     def judge(self, persona: Persona, target: Target, scheme: str, asked: Asked, length: int = 0) -> Ruling:
         """`length` is that of its body, as far as it is announced."""
         decision = persona.decide(target)
         rules = persona.request_rules(target)
         if decision.allowed and rules:
-            decision = decide_request(rules, asked)
+            decision = self._decide(rules, asked)
         if not decision.allowed or decision.rule is None or not rules:
             return Ruling(decision)
         try:
@@ -53,6 +55,12 @@ class Desk:
             return Ruling(decision, "", exchanged, self._budget(persona, decision.rule, length))
         except Refused as refused:
             return Ruling(Decision(Verdict.DENY, refused.reason, decision.rule), refused.detail)
+
+    def _decide(self, rules: tuple[Rule, ...], asked: Asked) -> Decision:
+        decision = decide_request(rules, asked)
+        if self.observing and decision.reason in _NOT_LISTED:
+            return Decision(Verdict.ALLOW, Reason.OBSERVED, decision.rule, decision.reason)
+        return decision
 
     def shown(self, asked: Asked) -> tuple[str, str]:
         """Method and path as they are put on record."""

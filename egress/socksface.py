@@ -17,7 +17,7 @@ async def converse(gate: Gateway, client: Stream, door: Door) -> None:
         target = await client.run(socks5.request(client.buffer))
         await gate.carry(client, persona, Via.SOCKS5, target, socks5.SUCCEEDED)
     except Refused as refused:
-        gate.note(refused, persona or door.persona or "", Via.SOCKS5)
+        gate.note(refused, persona or door.persona or "", Via.SOCKS5, client)
         if not refused.told:
             await client.send(socks5.answer(refused))
         await client.part()
@@ -25,7 +25,7 @@ async def converse(gate: Gateway, client: Stream, door: Door) -> None:
 
 async def refuse_version_4(gate: Gateway, client: Stream, door: Door) -> None:
     refused = Refused(Reason.UNSUPPORTED, "SOCKS version 4; use SOCKS5 with host names")
-    gate.note(refused, door.persona or "", Via.SOCKS5)
+    gate.note(refused, door.persona or "", Via.SOCKS5, client)
     await client.send(socks5.SOCKS4_REFUSED)
     await client.part()
 

@@ -27,6 +27,7 @@ _WHOLE = 1 << 20  # what a pipe may hold without an administrator's leave; a bun
 
 
 class Engine(NamedTuple):
+    config: Config  # for another, should it end
     started: Started
     counts: Counts
     given: dict[str, int]  # by path: where bwrap reads the files from
@@ -48,7 +49,12 @@ def start(names: tuple[str, ...], upstream_roots: tuple[str, ...]) -> Engine:
     finally:
         for _, write in pipes:
             os.close(write)
-    return Engine(started, counts, {file.path: read for file, (read, _) in zip(files, pipes, strict=True)})
+    return Engine(
+        config._replace(fill=()),
+        started,
+        counts,
+        {file.path: read for file, (read, _) in zip(files, pipes, strict=True)},
+    )
 
 
 def wait_until_ready(engine: Engine) -> None:

@@ -106,6 +106,7 @@ class _Serving:
             log_queries=options.log_queries,
             wishes=wishes(options),
             attribution=attributing(options.attribute, self._room.sandbox),
+            authority=(lambda: engine.config) if engine else None,
             engine=engine.started if engine else None,
             counts=engine.counts if engine else None,
         )

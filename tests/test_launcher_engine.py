@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from egress.counts import SLOTS, Counts
-from egress.enginestart import Started
+from egress.enginestart import Config, Started
 from launcher.engine import Engine, wait_until_ready
 from launcher.mounts import PlanError
 
@@ -20,7 +20,7 @@ def line() -> Iterator[tuple[Engine, socket.socket]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     counts = Counts.make(SLOTS)
     with ours, theirs, contextlib.closing(counts):
-        yield Engine(Started(0, ours), counts, {}), theirs
+        yield Engine(Config(), Started(0, ours), counts, {}), theirs
     os.close(counts.fd)
 
 

@@ -74,6 +74,7 @@ class Inspected:
         self._requests = self._serial = self._told = self._early = 0
         self._failure: str | None = None
         self._is_over = False
+        self._quiet = house.loop.time()  # since when there is no request
 
     # ---- what the gate says
 
@@ -158,11 +159,15 @@ class Inspected:
         self.balance()
 
     def look(self, now: float) -> None:
-        """Once a second: tell what moved, and end handshakes that take too long."""
+        """Once a second: tell what moved, and end what takes too long."""
         moved = self._client.received + self._client.sent
         if moved != self._told:
             self._told = moved
             self._house.tell(Moved(self.conn, self._client.received, self._client.sent))
+        if self._exchanges or self._asking or self._opening:
+            self._quiet = now
+        elif now - self._quiet > LIMITS.keep_alive:  # also a head that never comes to its end
+            self.stop("no request came in time")
         for peer in list(self._peers.values()):
             if peer.deadline is not None and now > peer.deadline:
                 self._failure = self._failure or "the TLS handshake did not come to its end in time"
@@ -181,9 +186,6 @@ class Inspected:
                     self._do(command)
         except Exception as error:  # whatever it is, nothing more may pass
             self._queue.clear()
-            import traceback
-
-            traceback.print_exc()
             self.stop(f"the engine failed ({type(error).__name__})")
         finally:
             self._running = False

@@ -41,6 +41,12 @@ class Inspector:
         self._ready: asyncio.Future[None] = gate.loop.create_future()
         self._adopt(started or self._start())
 
+    def check(self, passage: Passage) -> None:
+        """A rule may be newer than the certificate, which the sandbox was made with."""
+        host, names = passage.target.host, self._config.names
+        if names and not any(host == name or (name.startswith("*.") and host.endswith(name[1:])) for name in names):
+            raise Refused(Reason.INSPECTION_UNAVAILABLE, "its rule is newer than the sandbox: start that anew")
+
     async def take(self, passage: Passage) -> str:
         """Serve a client whose TLS must be opened, to its end."""
         gate, client = self._gate, passage.client
@@ -63,7 +69,9 @@ class Inspector:
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), _PATIENCE)
         except TimeoutError:
-            raise Refused(Reason.INSPECTION_UNAVAILABLE, "it did not start in time") from None
+            refused = Refused(Reason.INSPECTION_UNAVAILABLE, "it did not start in time")
+            refused.told = True  # there is no protocol left to tell it in
+            raise refused from None
 
     def _start(self) -> Started:
         return enginestart.start(self._config, self._gate.desk.uploads.counts.fd)

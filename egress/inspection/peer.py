@@ -14,6 +14,7 @@ from typing import Protocol, cast
 from mitmproxy.connection import Connection, ConnectionState
 
 _HIGH = 512 * 1024  # bytes that wait to be sent, from which on the other side is not read
+_MOST = 16 * 1024 * 1024  # that only one who never reads comes to
 _PARTING = 2.0  # seconds without progress
 
 
@@ -74,6 +75,8 @@ class Peer(asyncio.Protocol):
         if self._transport is not None and not self.is_closing:
             self.sent += len(data)
             self._transport.write(data)
+            if self._transport.get_write_buffer_size() > _MOST:  # who asks for answers and never takes them
+                self.abort()
 
     def read(self, wanted: bool) -> None:
         """Take what it sends, or leave it in the kernel, where it slows the sender down."""

@@ -91,6 +91,7 @@ def admit(request: Request, verdict: Verdict, exchange: Exchange) -> None:
         request.authority = ""  # in origin-form, whatever it came in
     for put, values in _grouped(verdict.put).items():
         fields.set_all(put, values)
+    fields.pop("sec-websocket-extensions", None)  # compression: what it inflates to is known too late
     if exchange.masker is not None:
         fields["accept-encoding"] = "identity"
 

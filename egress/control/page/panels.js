@@ -91,7 +91,7 @@ export function showDetails(row, { filter, why }) {
 
 function factsOf(row) {
   const end = row.end;
-  const program = row.process && [row.process.exe, row.process.pid && `pid ${row.process.pid}`, row.process.cmd].filter(Boolean).join("  ");
+  const program = row.process && [row.process.exe, row.process.pid && `pid ${row.process.pid}`, row.process.command].filter(Boolean).join("  ");
   return {
     verdict: row.verdict === "note" ? "" : row.would_deny ? `allow, would be ${row.would_deny}` : row.verdict,
     reason: row.reason,

@@ -97,7 +97,7 @@ function asRow(record) {
 }
 
 function searchable(record) {
-  const program = record.process ? `${record.process.exe || ""} ${record.process.cmd || ""}` : "";
+  const program = record.process ? `${record.process.exe || ""} ${record.process.command || ""}` : "";
   const parts = [record.host, record.port, record.persona, record.via, record.reason, record.method, record.path, program];
   return parts.filter(Boolean).join(" ").toLowerCase();
 }
