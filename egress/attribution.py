@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from egress import processes
 from egress.audit import Process
 from egress.model import Decision
+from egress.proctables import End
 
 _LONGEST = 0.05  # seconds that one search may take
 _SHARE = 0.1  # of the time, where one search follows another
@@ -41,6 +42,17 @@ def attributing(choice: str, root: int | None = None) -> Attribution | None:
     return None if choice == Attribute.NONE else Attribution(root, everything=choice == Attribute.ALL)
 
 
+Ends = tuple[End, End]  # of a connection: the client's, and ours
+
+
+def ends_of(sock: socket.socket) -> Ends | None:
+    """Both, unless it is none of TCP or is gone."""
+    try:
+        return None if sock.family == socket.AF_UNIX else (sock.getpeername()[:2], sock.getsockname()[:2])
+    except OSError:
+        return None
+
+
 class Attribution:
     def __init__(
         self, root: int | None = None, everything: bool = False, clock: Callable[[], float] = time.monotonic
@@ -57,11 +69,20 @@ class Attribution:
 
     def process(self, sock: socket.socket) -> Process | None:
         """Who made the connection that was accepted here, if that can be told."""
-        if sock not in self._known and sock.family != socket.AF_UNIX and self._can_afford():
-            began = self._clock()
-            self._known[sock] = self._find(sock, began + _LONGEST)
-            self._purse -= self._clock() - began
+        if sock not in self._known and (ends := ends_of(sock)) is not None and self._can_afford():
+            self._known[sock] = self._search(ends)
         return self._known.get(sock)
+
+    def behind(self, ends: Ends) -> Process | None:
+        """The same, of a connection whose socket somebody else has."""
+        return self._search(ends) if self._can_afford() else None
+
+    def _search(self, ends: Ends) -> Process | None:
+        began = self._clock()
+        try:
+            return self._find(ends, began + _LONGEST)
+        finally:
+            self._purse -= self._clock() - began
 
     def _can_afford(self) -> bool:
         now = self._clock()
@@ -69,12 +90,12 @@ class Attribution:
         self._counted = now
         return self._purse > 0
 
-    def _find(self, sock: socket.socket, until: float) -> Process | None:
+    def _find(self, ends: Ends, until: float) -> Process | None:
         def tick() -> None:
             if self._clock() > until:
                 raise TimeoutError
 
         try:
-            return processes.find(self._place, sock.getpeername()[:2], sock.getsockname()[:2], tick)
+            return processes.find(self._place, *ends, tick)
         except (OSError, ValueError):  # out of time, out of descriptors, or something that nobody foresaw of /proc
             return None

@@ -60,7 +60,7 @@ def prepare(errand: Errand, ruling: Ruling, uploads: Uploads) -> Errand:
     """The request as it may go: credentials put in, its answer asked for in the clear, its upload counted."""
     put, masks = ruling.exchange
     meter = None if ruling.budget is None else Meter(ruling.budget, uploads.counts)
-    if not masks:
+    if not put and not masks:  # a value may be put in that is too short to mask
         return errand._replace(meter=meter)
     changed = dict(put) | {"accept-encoding": "identity"}
     fields = [field for field in errand.request.fields if field.name not in changed]

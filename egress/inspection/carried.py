@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from egress.attribution import Ends
+from egress.audit import Process
 from egress.gateway import Gateway
 from egress.inspection.channel import Channel
 from egress.inspection.messages import Ask, Budget, Closed, Done, Moved, Pairs, Reach, Reached, Stop, Unreached, Verdict
@@ -31,8 +33,8 @@ class Pending(NamedTuple):
 
 
 class Carried:
-    def __init__(self, gate: Gateway, passage: Passage, channel: Channel, conn: int) -> None:
-        self._gate, self._passage, self._channel, self._conn = gate, passage, channel, conn
+    def __init__(self, gate: Gateway, passage: Passage, channel: Channel, conn: int, ends: Ends | None = None) -> None:
+        self._gate, self._passage, self._channel, self._conn, self._ends = gate, passage, channel, conn, ends
         self._pending: dict[int, Pending] = {}
         self._moved = 0, 0
         self._reaching: set[asyncio.Task[None]] = set()
@@ -136,7 +138,17 @@ class Carried:
 
     def _record(self, number: int, decision: Decision, shown: tuple[str, str]) -> None:
         passage = self._passage
-        self._gate.audit.decision(number, passage.persona, Via.INSPECT, *passage.target, decision, shown)
+        self._gate.audit.decision(
+            number, passage.persona, Via.INSPECT, *passage.target, decision, shown, self._asker(decision)
+        )
+
+    def _asker(self, decision: Decision) -> Process | None:
+        """The program behind the connection, looked for at its first refusal."""
+        attribution, ends = self._gate.attribution, self._ends
+        if attribution is not None and ends is not None and attribution.wants(decision):
+            self._passage.process = self._passage.process or attribution.behind(ends)
+            return self._passage.process
+        return None
 
     def _refusal(self, request: int, refused: Refused, asked: Asked) -> Verdict:
         refused.request = self._gate.desk.named(HTTPS, self._passage.target, asked)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from egress import enginestart, tlsguard
+from egress.attribution import ends_of
 from egress.enginestart import Config, Started
 from egress.gateway import Gateway
 from egress.inspection.carried import Carried
@@ -53,7 +54,8 @@ class Inspector:
         await tlsguard.hear(client, passage.target.host, gate.limits)
         await self._wait_until_ready()
         self._last += 1
-        carried = self._held[self._last] = Carried(gate, passage, self._channel, self._last)
+        ends = ends_of(client.sock) if gate.attribution is not None else None
+        carried = self._held[self._last] = Carried(gate, passage, self._channel, self._last, ends)
         passage.carrier = carried
         self._channel.send(Open(self._last, *passage.target, bytes(client.buffer)), client.surrender())
         return await carried.done

@@ -1,0 +1,167 @@
+"""What the engine is told and given, where it may import from, and what it puts into a sandbox."""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from gatekit import descriptors
+
+from egress import enginestart
+from egress.counts import Counts
+from egress.enginestart import BUNDLE, CERTIFICATE, COUNTS, FILL, LINE, Config, read_config, start
+from launcher import engine, trust
+from launcher.mounts import Kind
+
+PACKAGE = Path(enginestart.__file__).resolve().parent.parent
+FULL = Config(b"key\x00", b"certificate", ("a.example", "*.b.example"), ("/roots.pem",), (BUNDLE, CERTIFICATE))
+STAND_IN = """
+import json, os, socket, sys
+from egress.counts import ENGINE, Counts
+from egress.enginestart import COUNTS, FILL, LINE, read_config
+
+def main():
+    config = read_config()
+    Counts(COUNTS, ENGINE).add(3, 42)
+    for number, word in enumerate(config.fill, FILL):
+        os.write(number, word.encode())
+    line = socket.socket(fileno=LINE)
+    said = {"names": config.names, "key": config.key.decode(), "path": sys.path, "environ": dict(os.environ),
+            "session": os.getsid(0) == os.getpid(), "here": os.getcwd(),
+            "open": sorted(int(name) for name in os.listdir("/proc/self/fd"))}
+    line.send(json.dumps(said).encode())
+"""
+
+
+def read_through(config: Config) -> Config:
+    fd = os.memfd_create("test")
+    try:
+        os.write(fd, marshal.dumps(tuple(config)))
+        os.lseek(fd, 0, os.SEEK_SET)
+        return read_config(fd)
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("config", [Config(), FULL, Config(names=("a.example",))])
+def test_a_configuration_arrives_as_it_was_sent(config: Config) -> None:
+    arrived = read_through(config)
+    assert arrived == config
+    assert isinstance(arrived, Config)
+
+
+def test_reading_leaves_the_descriptor_open() -> None:
+    read, write = os.pipe()
+    try:
+        os.write(write, marshal.dumps(tuple(FULL)))
+        os.close(write)
+        assert read_config(read) == FULL
+        os.fstat(read)
+    finally:
+        os.close(read)
+
+
+# Where it imports from
+
+
+def test_the_working_directory_is_never_imported_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", ".", "lib", str(tmp_path), "/usr/lib/elsewhere"])
+    assert enginestart._import_path() == [str(PACKAGE), "/usr/lib/elsewhere"]
+
+
+def test_the_working_directory_is_imported_from_if_we_are_there_ourselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PACKAGE)
+    monkeypatch.setattr(sys, "path", ["", "/usr/lib/elsewhere"])
+    assert enginestart._import_path() == [str(PACKAGE), "/usr/lib/elsewhere"]
+
+
+def test_only_harmless_variables_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GH_TOKEN", "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("SSL_CERT_FILE", "/roots.pem")
+    environment = enginestart._environment()
+    assert environment["SSL_CERT_FILE"] == "/roots.pem"
+    assert environment.keys().isdisjoint({"GH_TOKEN", "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "HTTPS_PROXY"})
+
+
+# A process
+
+
+def test_a_process_gets_its_configuration_line_counts_and_pipes_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "standin.py").write_text(STAND_IN)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "json.py").write_text("raise SystemExit('taken over')")
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path / "project"), str(tmp_path / "lib"), *sys.path])
+    monkeypatch.setattr(enginestart, "_MAIN", "standin")
+    monkeypatch.setenv("GH_TOKEN", "real")
+    before = descriptors()
+    inherited = {int(number) for number in before if os.get_inheritable(int(number))} | {1, 2}
+    counts = Counts.make(8)
+    pipes = [os.pipe2(os.O_CLOEXEC) for _ in FULL.fill]
+    started = start(FULL, counts.fd, tuple(write for _, write in pipes))
+    try:
+        for _, write in pipes:
+            os.close(write)
+        with started.line:
+            started.line.settimeout(15)
+            said = json.loads(started.line.recv(65536))
+        filled = [os.read(read, 100).decode() for read, _ in pipes]
+    finally:
+        _, status = os.waitpid(started.pid, 0)
+        for read, _ in pipes:
+            os.close(read)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert (said["names"], said["key"]) == (list(FULL.names), "key\x00")
+    assert filled == list(FULL.fill)
+    assert counts.total(3) == 42
+    ours = {0, LINE, COUNTS, FILL, FILL + 1}
+    assert ours <= set(said["open"])
+    assert len(set(said["open"]) - ours - inherited) == 1  # the listing's own
+    assert str(tmp_path / "project") not in said["path"]
+    assert "GH_TOKEN" not in said["environ"]
+    assert said["session"]
+    counts.close()
+    os.close(counts.fd)
+    assert descriptors() == before
+
+
+def test_descriptors_that_stand_in_each_others_places_still_arrive_in_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
+    (one, other), reads = [write for _, write in pipes], [read for read, _ in pipes]
+    (tmp_path / "standin.py").write_text(
+        f"import os\ndef main():\n    os.write({one}, b'at one')\n    os.write({other}, b'at other')\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(enginestart, "_MAIN", "standin")
+    try:
+        _, status = os.waitpid(enginestart._spawn({one: other, other: one}), 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert [os.read(read, 100) for read in reads] == [b"at other", b"at one"]
+    finally:
+        for fd in (one, other, *reads):
+            os.close(fd)
+
+
+# Mounts
+
+
+def test_the_directory_is_mounted_before_the_files_in_it() -> None:
+    first, *files = engine.mounts()
+    assert (first.kind, first.path) == (Kind.EMPTY, trust.DIRECTORY)
+    assert {trust.BUNDLE, trust.AUTHORITY, trust.STORE} <= {mount.path for mount in files}
+
+
+def test_the_files_are_given_in_the_order_in_which_the_engine_fills_them() -> None:
+    files = engine.mounts()[1:]
+    assert [(mount.kind, mount.path) for mount in files] == [(Kind.GIVEN, file.path) for file in trust.given()]
