@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from launcher.terminal import Terminal
 
 _CANNOT_RUN, _NOT_FOUND = 126, 127
-_SECRET = "the secret for "  # as such a problem begins
+_LACKING = "the secret for "  # as such a problem begins
 
 
 class Session(NamedTuple):
@@ -188,7 +188,7 @@ def _remedy(error: PolicyError, sources: policysources.Sources) -> str:
         return "egress policy show"
     if any(problem.source.file == "--allow" for problem in error.problems):
         return "--allow example.com, or --allow example.com:8443"
-    if any(problem.message.startswith(_SECRET) for problem in error.problems):
+    if any(problem.message.startswith(_LACKING) for problem in error.problems):
         return "set it on the host, where the sandbox does not see it; or write `optional: true` in the secret"
     return " ".join(("egress policy lint", *(file.shown for file in sources.files)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import marshal
 import os
@@ -25,14 +26,15 @@ from egress.counts import ENGINE, Counts
 from egress.enginestart import COUNTS, FILL, LINE, read_config
 
 def main():
+    given = sorted(map(int, os.listdir("/proc/self/fd")))
     config = read_config()
     Counts(COUNTS, ENGINE).add(3, 42)
     for number, word in enumerate(config.fill, FILL):
         os.write(number, word.encode())
     line = socket.socket(fileno=LINE)
     said = {"names": config.names, "key": config.key.decode(), "path": sys.path, "environ": dict(os.environ),
-            "session": os.getsid(0) == os.getpid(), "here": os.getcwd(),
-            "open": sorted(int(name) for name in os.listdir("/proc/self/fd"))}
+            "session": os.getsid(0) == os.getpid(), "open": given,
+            "alone": bool(sys.flags.isolated and sys.flags.no_site)}
     line.send(json.dumps(said).encode())
 """
 
@@ -45,6 +47,15 @@ def read_through(config: Config) -> Config:
         return read_config(fd)
     finally:
         os.close(fd)
+
+
+def inheritable() -> set[int]:
+    """What whoever runs the tests left open for every program."""
+    found = {1, 2}
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # the listing's own
+            found |= {number} if os.get_inheritable(number) else set()
+    return found
 
 
 @pytest.mark.parametrize("config", [Config(), FULL, Config(names=("a.example",))])
@@ -104,7 +115,7 @@ def test_a_process_gets_its_configuration_line_counts_and_pipes_and_nothing_else
     monkeypatch.setattr(enginestart, "_MAIN", "standin")
     monkeypatch.setenv("GH_TOKEN", "real")
     before = descriptors()
-    inherited = {int(number) for number in before if os.get_inheritable(int(number))} | {1, 2}
+    inherited = inheritable()
     counts = Counts.make(8)
     pipes = [os.pipe2(os.O_CLOEXEC) for _ in FULL.fill]
     started = start(FULL, counts.fd, tuple(write for _, write in pipes))
@@ -129,28 +140,41 @@ def test_a_process_gets_its_configuration_line_counts_and_pipes_and_nothing_else
     assert str(tmp_path / "project") not in said["path"]
     assert "GH_TOKEN" not in said["environ"]
     assert said["session"]
+    assert said["alone"]
     counts.close()
     os.close(counts.fd)
     assert descriptors() == before
 
 
-def test_descriptors_that_stand_in_each_others_places_still_arrive_in_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("places", ["each other's", "free ones"])
+def test_descriptors_arrive_in_their_places_whatever_stood_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: str
 ) -> None:
     pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
     (one, other), reads = [write for _, write in pipes], [read for read, _ in pipes]
+    first, second = (other, one) if places == "each other's" else reversed(next_free())
     (tmp_path / "standin.py").write_text(
-        f"import os\ndef main():\n    os.write({one}, b'at one')\n    os.write({other}, b'at other')\n"
+        f"import os\ndef main():\n    os.write({first}, b'first')\n    os.write({second}, b'second')\n"
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(enginestart, "_MAIN", "standin")
+    pid = enginestart._spawn({first: one, second: other})
+    os.close(one)
+    os.close(other)
     try:
-        _, status = os.waitpid(enginestart._spawn({one: other, other: one}), 0)
-        assert os.waitstatus_to_exitcode(status) == 0
-        assert [os.read(read, 100) for read in reads] == [b"at other", b"at one"]
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert [os.read(read, 100) for read in reads] == [b"first", b"second"]
     finally:
-        for fd in (one, other, *reads):
-            os.close(fd)
+        for read in reads:
+            os.close(read)
+
+
+def next_free() -> tuple[int, int]:
+    """The numbers that the next two descriptors get."""
+    numbers = os.dup(0), os.dup(0)
+    for number in numbers:
+        os.close(number)
+    return numbers
 
 
 # Mounts

@@ -298,10 +298,10 @@ async def test_an_echo_of_the_secret_is_masked_however_it_is_framed(tmp_path: Pa
 
 async def test_an_echo_in_a_header_is_masked_too(tmp_path: Path) -> None:
     server = Http(f"HTTP/1.1 200 Hello {REAL}\r\nX-Echo: {REAL}!\r\nContent-Length: 0\r\n\r\n".encode())
-    async with served(tmp_path, server, plain(Requests(secret=TOKEN), tls=False)) as g:
-        async with way(g, "tunnel") as (reader, writer):
-            writer.write(written("tunnel", "GET", "/", PLACEHOLDER))
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+    in_the_clear = plain(Requests(secret=TOKEN), tls=False)
+    async with served(tmp_path, server, in_the_clear) as g, way(g, "tunnel") as (reader, writer):
+        writer.write(written("tunnel", "GET", "/", PLACEHOLDER))
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
     assert b"Hello " + STARS + b"\r\n" in head
     assert b": " + STARS + b"!\r\n" in head
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -82,6 +83,13 @@ def test_what_the_engine_counts_the_gate_sees_and_the_other_way_round(counts: Co
         engine.add(1, 5)
         counts.add(1, 2)
         assert (engine.total(1), counts.total(1)) == (7, 7)
+
+
+def test_neither_process_writes_where_the_other_does(counts: Counts) -> None:
+    with contextlib.closing(Counts(counts.fd, ENGINE)) as engine:
+        engine.add(1, 5)
+        counts.add(1, 2)
+    assert struct.unpack("8Q", os.pread(counts.fd, 64, 0)) == (0, 5, 0, 0, 0, 2, 0, 0)
 
 
 def test_an_engine_that_dies_takes_no_count_with_it(counts: Counts) -> None:

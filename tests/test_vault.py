@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,19 @@ def why(secret: Secret, **environ: str) -> str:
     with pytest.raises(Missing) as caught:
         read(secret, environ)
     return str(caught.value)
+
+
+@pytest.fixture
+def typed() -> Iterator[None]:
+    """Words that wait on the standard input."""
+    kept, (reading, writing) = os.dup(0), os.pipe()
+    os.write(writing, b"typed\n")
+    os.close(writing)
+    os.dup2(reading, 0)
+    yield
+    os.dup2(kept, 0)
+    os.close(kept)
+    os.close(reading)
 
 
 def test_a_variable_is_read_without_the_blanks_around_it() -> None:
@@ -79,8 +94,8 @@ def test_a_command_is_run_with_the_hosts_variables_and_never_in_the_project() ->
     assert read(secret, {"WHO": "me", "TOKEN": "from-variable"}) == "/:me"
 
 
-def test_a_command_gets_nothing_to_read() -> None:
-    assert read(VARIABLE._replace(command=("/bin/sh", "-c", "cat; echo end")), {}) == "end"
+def test_a_command_does_not_read_what_is_typed(typed: None) -> None:
+    assert read(VARIABLE._replace(command=("/bin/sh", "-c", "cat; echo end")), {"PATH": os.defpath}) == "end"
 
 
 def test_a_command_that_fails_is_missing_and_what_it_said_is_not_told() -> None:
@@ -130,6 +145,14 @@ def test_a_failed_settling_leaves_the_values_that_were_there() -> None:
     with pytest.raises(PolicyError):
         vault.settle(one_persona("{host: a.example, secret: {env: GONE, header: x-key}}"), {"p"})
     assert [known.value for known in vault.known(rules_for(settled, "a.example"))] == ["real"]
+
+
+def test_a_secret_that_left_the_policy_is_forgotten() -> None:
+    vault = Vault({"TOKEN": "real"})
+    settled = vault.settle(one_persona("{host: a.example, secret: {env: TOKEN, header: x-key}}"), {"p"})
+    vault.settle(one_persona("a.example"), {"p"})
+    with pytest.raises(Refused):
+        vault.known(rules_for(settled, "a.example"))
 
 
 def test_the_secrets_of_other_personas_are_not_read() -> None:

@@ -5,16 +5,18 @@ Times are the best of several rounds: on a shared machine the best is the one le
 
 from __future__ import annotations
 
-import json
-import sys
 import timeit
+from collections.abc import Iterator
+from pathlib import Path
 
+from benchmarks.figures import OURS, Figure, Goal
+from benchmarks.scale import Scale
 from egress.model import Source, Target
-from egress.names import parse_authority, parse_host
+from egress.names import parse_host
 from egress.policy import Persona
 from egress.rules import parse_rule
 
-SIZES = (10, 1_000, 1_000_000)
+FEW, MANY, MANY_IN_HASTE = 10, 1_000_000, 100_000
 ASKED = {
     "exact host": Target(parse_host("host7.example.com"), 443),
     "below a wildcard": Target(parse_host("a.b.wild.example.org"), 443),
@@ -36,20 +38,14 @@ def microseconds(statement: object) -> float:
     return min(rounds) / 20_000 * 1e6
 
 
-def main() -> None:
-    figures: dict[str, dict[str, float]] = {}
-    for size in SIZES:
-        asked = persona(size)
-        for what, target in ASKED.items():
-            figures.setdefault(what, {})[f"{size:,} rules"] = microseconds(lambda a=asked, t=target: a.decide(t))
-    figures["parse host:port"] = {"": microseconds(lambda: parse_authority("host7.example.com:443"))}
-    if "--json" in sys.argv:
-        print(json.dumps(figures))
-        return
-    print("one decision, µs       " + "".join(f"{size:>12,} rules" for size in SIZES))
-    for what, row in figures.items():
-        print(f"{what:<22} " + "".join(f"{value:>18.2f}" for value in row.values()))
+def measure(work: Path, scale: Scale) -> Iterator[Figure]:
+    many = MANY if scale.every_peer else MANY_IN_HASTE
+    rounds = {OURS: [costliest(many)], f"{FEW} rules": [costliest(FEW)]}
+    goals = (Goal("", 3), Goal(f"{FEW} rules", 1.5))
+    yield Figure("decision", f"a decision, {many:,} rules", "µs", False, rounds, goals)
 
 
-if __name__ == "__main__":
-    main()
+def costliest(size: int) -> float:
+    """Of all kinds of questions."""
+    asked = persona(size)
+    return max(microseconds(lambda target=target: asked.decide(target)) for target in ASKED.values())
