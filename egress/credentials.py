@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from egress.refusals import Reason, Refused
-from egress.rules import Secret
+from egress.rules import Rule, Secret
 
 AUTHORIZATION = "authorization"
 CREDENTIAL_HEADERS = frozenset({
@@ -65,6 +65,13 @@ def exchange(known: Sequence[Known], fields: Iterable[tuple[str, str]]) -> Excha
             if written is not None:
                 put[name] = _once(put, name, written)
     return Exchange(tuple(put.items()), _masks(known, put))
+
+
+def keep_from_the_open(known: Sequence[Known], rules: Iterable[Rule], fields: Iterable[tuple[str, str]]) -> None:
+    """A credential is not sent in the clear, where anyone on the way reads it, unless its rule wants just that."""
+    bringing = (rule for rule in rules if rule.requests is not None and rule.requests.secret is not None)
+    if not all(rule.tls is False for rule in bringing) and has_placeholder(known, fields):
+        raise Refused(Reason.NOT_TLS, "a secret is not put into a request that goes out in the clear")
 
 
 def has_placeholder(known: Sequence[Known], fields: Iterable[tuple[str, str]]) -> bool:

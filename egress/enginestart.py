@@ -73,8 +73,8 @@ def _spawn(wanted: dict[int, int]) -> int:
 
 def _import_path() -> list[str]:
     """Ours, but never the working directory, where a sandbox may write; unless that is where we are ourselves."""
-    here, ours = os.getcwd(), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return [entry for entry in (ours, *sys.path) if os.path.isabs(entry) and (entry != here or entry == ours)]
+    here, ours = os.path.realpath("."), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return [ours, *(entry for entry in sys.path if os.path.isabs(entry) and os.path.realpath(entry) != here)]
 
 
 def _environment() -> dict[str, str]:

@@ -32,7 +32,7 @@ class Errand(NamedTuple):
     def counted(self, data: bytes) -> bytes:
         """What is about to be sent of its body; Refused if that is too much."""
         if self.meter is not None:
-            self.meter.add(len(data))
+            self.meter.add(self.body.moved - self.meter.sent)  # what frames it is ours
         return data
 
     def answer_body(self, response: Response, chunked: bool) -> Body:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from egress.credentials import Known, exchange, has_placeholder
+from egress.credentials import Known, exchange, keep_from_the_open
 from egress.inquiry import OVER_TLS, PLAIN, Inquiry
 from egress.model import Candidate, Decision, Target, Verdict
 from egress.names import Malformed, as_address
@@ -86,8 +86,8 @@ def _check_request(answer: Answer, request: Asked, scheme: str) -> Answer:
     decision = decide_request(answer.rules, request)
     if decision.allowed and decision.rule is not None:
         known = [Known(secret, secret.placeholder) for secret in secrets_of(answer.rules)]
-        if scheme in PLAIN and decision.rule.tls is not False and has_placeholder(known, request.fields):
-            raise Refused(Reason.NOT_TLS, "a secret is not put into a request that goes out in the clear")
+        if scheme in PLAIN:
+            keep_from_the_open(known, answer.rules, request.fields)
         exchange(known, request.fields)
     detail = _why_ambiguous(request) if decision.reason is Reason.AMBIGUOUS_PATH else ""
     return answer._replace(decision=decision, detail=detail)

@@ -5,11 +5,10 @@ Every way a request comes asks here, in the clear or out of an opened TLS connec
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from egress.audit import printable
-from egress.credentials import NOTHING_TO_EXCHANGE, Exchange, Known, exchange, has_placeholder
+from egress.credentials import NOTHING_TO_EXCHANGE, Exchange, exchange, keep_from_the_open
 from egress.model import Decision, Target, Verdict
 from egress.names import Malformed, parse_authority
 from egress.policy import Persona
@@ -19,7 +18,6 @@ from egress.rules import Rule
 from egress.uploads import Budget, Meter, Uploads
 from egress.vault import Vault
 
-_QUERY_VALUE = re.compile(r"=[^&]*")
 _LONGEST_PATH = 2000
 _NOT_LISTED = frozenset({Reason.METHOD_NOT_LISTED, Reason.PATH_NOT_LISTED, Reason.HEADER_NOT_LISTED})
 HTTP, HTTPS = "http", "https"
@@ -50,7 +48,8 @@ class Desk:
             return Ruling(decision)
         try:
             known = self._vault.known(secrets_of(rules))
-            _keep_from_the_open(known, decision.rule, scheme, asked)
+            if scheme == HTTP:
+                keep_from_the_open(known, rules, asked.fields)
             exchanged = exchange(known, asked.fields)
             return Ruling(decision, "", exchanged, self._budget(persona, decision.rule, length))
         except Refused as refused:
@@ -66,7 +65,7 @@ class Desk:
         """Method and path as they are put on record."""
         path, mark, query = asked.path.partition("?")
         if not self._log_queries:
-            query = _QUERY_VALUE.sub("=***", query) if "=" in query else "***" * bool(query)
+            query = "&".join(map(_masked, query.split("&"))) if query else ""
         return printable(asked.method), _one_word(f"{path}{mark}{query}")
 
     def named(self, scheme: str, target: Target, asked: Asked) -> str:
@@ -82,6 +81,11 @@ class Desk:
         return budget
 
 
+def _masked(parameter: str) -> str:
+    name, equals, _ = parameter.partition("=")
+    return f"{name}=***" if equals else "***"
+
+
 def check_host(authority: str, target: Target, scheme: str) -> None:
     """Refused, unless a request's Host or :authority is its connection's target."""
     try:
@@ -90,12 +94,6 @@ def check_host(authority: str, target: Target, scheme: str) -> None:
         raise Refused(Reason.HOST_MISMATCH, str(error)) from None
     if named != target:
         raise Refused(Reason.HOST_MISMATCH, f"it is {printable(authority)}")
-
-
-def _keep_from_the_open(known: tuple[Known, ...], rule: Rule, scheme: str, asked: Asked) -> None:
-    """A credential is not sent in the clear, where anyone on the way reads it, unless the rule wants just that."""
-    if scheme == HTTP and rule.tls is not False and has_placeholder(known, asked.fields):
-        raise Refused(Reason.NOT_TLS, "a secret is not put into a request that goes out in the clear")
 
 
 def _one_word(path: str) -> str:

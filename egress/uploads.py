@@ -21,15 +21,15 @@ class Budget(NamedTuple):
 class Meter:
     """The uploads of one request against its budget."""
 
-    __slots__ = ("_budget", "_counts", "_sent")
+    __slots__ = ("_budget", "_counts", "sent")
 
     def __init__(self, budget: Budget, counts: Counts) -> None:
-        self._budget, self._counts, self._sent = budget, counts, 0
+        self._budget, self._counts, self.sent = budget, counts, 0
 
     def expect(self, size: int) -> None:
         """Refused, if this much more would be too much."""
         request, session, slot = self._budget
-        if request is not None and self._sent + size > request:
+        if request is not None and self.sent + size > request:
             raise Refused(Reason.UPLOAD_LIMIT, f"at most {request} bytes in one request")
         if session is not None and self._counts.total(slot) + size > session:
             raise Refused(Reason.UPLOAD_LIMIT, f"at most {session} bytes in one session")
@@ -37,7 +37,7 @@ class Meter:
     def add(self, size: int) -> None:
         """Count what is about to be sent, unless it is too much."""
         self.expect(size)
-        self._sent += size
+        self.sent += size
         if self._budget.session is not None:
             self._counts.add(self._budget.slot, size)
 

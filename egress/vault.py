@@ -71,6 +71,8 @@ def read(secret: Secret, environ: Mapping[str, str]) -> str:
         value = _of_file(os.path.expanduser(secret.file))
     else:
         value = environ.get(secret.env or "", "")
+    if len(value) >= _MOST:
+        raise Missing(f"{secret.source} is longer than any credential")
     value = value.strip()
     if not value:
         raise Missing(f"{secret.source} is not set or empty")

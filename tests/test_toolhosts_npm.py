@@ -114,7 +114,7 @@ def test_a_malformed_registry_is_reported_by_its_place_and_passed_over(box: Box)
 
 def test_npm_itself_tells_the_default(box: Box, npm: Path) -> None:
     (host,) = toolhosts.expand("npm", box.machine)
-    assert host == ("default.example", 443, True, False, "npm's own default")
+    assert host == ("default.example", 443, True, True, "npm's own default")
     assert box.environment("npm") == {}
 
 

@@ -26,15 +26,15 @@ class ToolHost(NamedTuple):
     host: Host
     port: int
     tls: bool
-    private: bool  # a person named it, and it may be on their own network
+    private: bool  # it may be on one's own network: where a tool goes is for the machine's owner to say
     source: str
 
 
 def expand(tool: str, machine: Machine | None = None) -> tuple[ToolHost, ...]:
     """Where a tool fetches from; nothing, if it is neither installed nor configured."""
     hosts: dict[tuple[Host, int], ToolHost] = {}
-    for host, port, tls, _, source, configured in _found(tool, machine).registries:
-        hosts.setdefault((host, port), ToolHost(host, port, tls, configured, source))
+    for host, port, tls, _, source, _ in _found(tool, machine).registries:
+        hosts.setdefault((host, port), ToolHost(host, port, tls, True, source))
     return tuple(hosts.values())
 
 

@@ -30,6 +30,7 @@ class Mask(Protocol):
 
 class Body(Protocol):
     done: bool
+    moved: int  # bytes of it so far, without what frames them
 
     def take(self, buffer: bytearray) -> bytes:
         """What of the buffer can be passed on now; empty when more must come first."""
@@ -44,12 +45,14 @@ class Sized:
     def __init__(self, length: int, mask: Mask | None = None) -> None:
         self._left = length
         self._mask = mask
+        self.moved = 0
         self.done = length == 0
 
     def take(self, buffer: bytearray) -> bytes:
         piece = bytes(buffer[: self._left])
         del buffer[: len(piece)]
         self._left -= len(piece)
+        self.moved += len(piece)
         self.done = self._left == 0
         return _covered(piece, self._mask, self.done)
 
@@ -63,9 +66,11 @@ class UntilClose:
     def __init__(self, as_chunks: bool, mask: Mask | None = None) -> None:
         self._as_chunks = as_chunks
         self._mask = mask
+        self.moved = 0
         self.done = False
 
     def take(self, buffer: bytearray) -> bytes:
+        self.moved += len(buffer)
         piece = _covered(bytes(buffer), self._mask)
         buffer.clear()
         return _chunk(piece) if self._as_chunks and piece else piece
@@ -82,6 +87,7 @@ class Chunked:
     def __init__(self, as_chunks: bool = True, limits: Limits = LIMITS, mask: Mask | None = None) -> None:
         self._as_chunks = as_chunks
         self._mask = mask
+        self.moved = 0
         self._limits = limits
         self._left = 0  # of the current chunk's data
         self._in_data = False
@@ -121,6 +127,7 @@ class Chunked:
             piece = bytes(buffer[: self._left])
             del buffer[: len(piece)]
             self._left -= len(piece)
+            self.moved += len(piece)
             self._pass_on(_covered(piece, self._mask), out)
         if self._left or len(buffer) < 2:
             return False
