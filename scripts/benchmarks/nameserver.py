@@ -82,8 +82,9 @@ def _started(stack: contextlib.ExitStack, wanted: dict[str, list[str]]) -> tuple
     for name, command in wanted.items():
         port = free_port()
         try:
-            program = [peers.find(command[0]), *command[1:]] if command[0] in peers.PACKAGES else command
-            stack.enter_context(answering([word.format(port=port) for word in program], port))
+            if name in peers.PACKAGES:
+                peers.find(name)
+            stack.enter_context(answering([word.format(port=port) for word in command], port))
             ports[name] = port
         except Failed as failed:
             missing[name] = str(failed)

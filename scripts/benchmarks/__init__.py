@@ -1,0 +1,1 @@
+"""The benchmark: egress measured beside the tools people would use instead."""
