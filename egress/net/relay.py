@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 from enum import StrEnum
 
@@ -119,9 +120,11 @@ class Flow:
         self._writable() if self._pending else self._watch_source()
 
     def source_is_dead(self) -> bool:
+        """Reset, not merely closed from both ends: then what it sent last may still wait to be read."""
         if self._source.family == socket.AF_UNIX:
             return False
-        return self._source.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
+        is_closed = self._source.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
+        return is_closed and _has_failed(self._source)
 
     def release(self) -> None:
         for sock, forget in ((self._source, self._loop.remove_reader), (self._sink, self._loop.remove_writer)):
@@ -240,3 +243,10 @@ class Flow:
         if self._pipe is not None:
             self._pipes.give_back(self._pipe, empty=not self._held)
             self._pipe, self._held = None, 0
+
+
+def _has_failed(sock: socket.socket) -> bool:
+    """Whether it has an error that nobody was told of yet; it stays to be told."""
+    look = select.poll()
+    look.register(sock, 0)
+    return any(event & select.POLLERR for _, event in look.poll(0))

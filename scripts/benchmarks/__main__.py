@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ Part = Callable[[Path, Scale], Iterator[Figure]]
 
 def main() -> int:
     args = _arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever ends this, it ends what was started
     parts = args.parts or [part for part in PARTS if not (args.quick and part in LEFT_OUT_OF_QUICK)]
     begun = time.monotonic()
     figures: list[Figure] = []

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from benchmarks import gate as ours
 from benchmarks import peers
-from benchmarks.figures import OURS, Figure, Goal, Measure, compare
+from benchmarks.figures import OURS, Failed, Figure, Goal, Measure, compare
 from benchmarks.generator import client_hello, origin, program, tunnels
 from benchmarks.peers import Proxy
 from benchmarks.processes import family, megabytes, running
@@ -19,6 +19,7 @@ from benchmarks.scale import Scale
 
 HOME = "127.0.0.1"  # what the peers are asked for: none of them has a name to look up
 _SLOW = frozenset({"tinyproxy", "mitmproxy", "proxy.py", "pproxy"})  # a tenth of the work tells as much of these
+_WITH_GOALS = ("squid", "mitmproxy")
 _HTTP = ("squid", "tinyproxy", "mitmproxy", "proxy.py", "pproxy")
 
 
@@ -39,9 +40,7 @@ def servers(bulk: int) -> Iterator[Servers]:
 
 
 def measure(work: Path, scale: Scale) -> Iterator[Figure]:
-    starters = {name: start for name, start in peers.PROXIES.items() if scale.every_peer or name == "squid"}
-    if not scale.every_peer:
-        starters["mitmproxy"] = peers.mitmproxy
+    starters = {name: start for name, start in peers.PROXIES.items() if scale.every_peer or name in _WITH_GOALS}
     with (
         servers(scale.bulk) as there,
         ours.gate(work, ours.policy(there.by_name)) as gate,
@@ -76,7 +75,7 @@ class Stage(NamedTuple):
         with contextlib.ExitStack() as stack:
             try:
                 contestants["socat"] = one("direct", HOME, stack.enter_context(peers.socat(self.there.source)))
-            except peers.Failed as failed:
+            except Failed as failed:
                 missing["socat"] = str(failed)
             contestants["no proxy"] = one("direct", HOME, self.there.source)
             rounds, failed_ones = compare(self.scale.rounds, contestants)
@@ -84,6 +83,7 @@ class Stage(NamedTuple):
         return Figure("bulk", "bulk through CONNECT", "GB/s", True, rounds, goals, {**missing, **failed_ones})
 
     def _goal_or_all(self) -> dict[str, Proxy]:
+        """For tunnels; mitmproxy's goal is about requests."""
         return {name: proxy for name, proxy in self.proxies.items() if self.scale.every_peer or name == "squid"}
 
     def tunnels(self) -> Figure:

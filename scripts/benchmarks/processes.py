@@ -50,6 +50,7 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 def free_port() -> int:
     with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one in TIME_WAIT will do
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 

@@ -33,6 +33,7 @@ static int listen_anywhere(int flags) {
     int sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0), on = 1;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
+    setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(sock, (struct sockaddr *)&address, size) || listen(sock, 4096)) die("listen");
     setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* those accepted inherit it */
     getsockname(sock, (struct sockaddr *)&address, &size);
@@ -70,8 +71,16 @@ static void watch(int epoll, int sock) {
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, sock, &event)) die("epoll_ctl");
 }
 
+/* A proxy that closes first is left with a port in TIME_WAIT, and a long run with none at all: an echo, which has
+ * nothing left to say at the end, answers with a reset, and that frees the port. */
+static void end_with_reset(int sock) {
+    struct linger reset = {1, 0};
+    setsockopt(sock, SOL_SOCKET, SO_LINGER, &reset, sizeof reset); /* those accepted inherit it */
+}
+
 static void serve(int (*speak)(int)) {
     int listener = listen_anywhere(SOCK_NONBLOCK), epoll = epoll_create1(EPOLL_CLOEXEC), sock;
+    if (speak == echo) end_with_reset(listener);
     struct epoll_event events[EVENTS];
     for (watch(epoll, listener);;) {
         int count = epoll_wait(epoll, events, EVENTS, -1);
