@@ -1,8 +1,8 @@
 """Clients inside a sandbox, ours and sandbox-runtime's, by way of the proxy that HTTP_PROXY names there.
 
 Both sandboxes are entered anew for every round; the load generator takes the time inside, after that and after a
-few tunnels that nobody counts: what starts late, beside the command, has then started. Eight tunnels at a time, not
-64: the relay inside sandbox-runtime's loses connections when more arrive at once.
+few tunnels that nobody counts: what starts late, beside the command, has then started. Four tunnels at a time, not
+64: the relay inside sandbox-runtime's has a short queue, and loses or delays connections when more arrive at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.hosted import servers
 from benchmarks.processes import family, first_line, megabytes, name_of, running
 from benchmarks.scale import Scale
 
-WIDTH = 8
+WIDTH = 4
 _KEPT_OPEN = "cat"  # the command in a sandbox that is weighed; its own memory is not ours
 _WARMED = """\
 #!/bin/sh

@@ -29,7 +29,11 @@ _UNPACKED = CACHE / "debian"
 _BIN = [str(_UNPACKED / where) for where in ("usr/bin", "usr/sbin")]
 _SEARCHED = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin", *_BIN])
 _FROM_PYPI = CACHE / "python"
-_PPROXY = "import asyncio, pproxy.server as it; asyncio.set_event_loop(asyncio.new_event_loop()); it.main()"
+# it still expects a loop to be there before any runs
+_PPROXY = (
+    "import asyncio; loop = asyncio.new_event_loop(); asyncio.get_event_loop = lambda: loop; "
+    "import pproxy.server as it; it.main()"
+)
 
 
 class Proxy(NamedTuple):
