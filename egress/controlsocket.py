@@ -6,6 +6,7 @@ killed leaves its socket behind; whoever looks next takes it away.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from egress import places
 
+_LONGEST = 107  # bytes, of the 108 in struct sockaddr_un
 _NAME = re.compile(r"([a-z0-9]{1,32})\.sock")
 
 
@@ -38,7 +40,10 @@ def make_path(session: str, environ: Mapping[str, str]) -> str:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for _ in running(environ):
         pass
-    return os.path.join(folder, f"{session}.sock")
+    path = os.path.join(folder, f"{session}.sock")
+    if len(os.fsencode(path)) > _LONGEST:
+        raise OSError(errno.ENAMETOOLONG, "too long for the path of a socket", path)
+    return path
 
 
 def running(environ: Mapping[str, str]) -> list[Running]:

@@ -51,20 +51,24 @@ def launch(options: Options) -> int:
     sources = policysources.locate(options.policy, options.allow, options.persona, writable=(project,))
     persona = _outline(sources)
     audit, on_tty = _audit(options), on_terminal()
-    relay = _relay(options)
+    relay, engine = _relay(options), _engine(persona, options)
     try:
         drawn = _plan(options, persona, audit, on_tty, relay)
         if options.print_argv or options.dry_run:
             return _show(drawn, options.print_argv)
-        return _run(Session(options, sources, audit, drawn, relay, engine=_engine(persona, options)), on_tty)
+        return _run(Session(options, sources, audit, drawn, relay, engine=engine), on_tty)
     finally:
         if relay is not None:
             relay.close()
+        if engine is not None:
+            from launcher.engine import end
+
+            end(engine)
 
 
 def _engine(persona: Outline, options: Options) -> Engine | None:
     """First of all processes: by the time that bwrap wants its certificate, it should have one."""
-    if not persona.inspected:
+    if not persona.inspected or options.print_argv or options.dry_run:
         return None
     from launcher import engine
 
@@ -107,10 +111,6 @@ def _run(session: Session, on_tty: bool) -> int:
     finally:
         if terminal is not None:
             terminal.close()
-        if session.engine is not None:
-            from launcher import engine
-
-            engine.end(session.engine)
 
 
 def _await(started: Engine) -> None:

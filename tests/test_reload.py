@@ -158,3 +158,13 @@ def test_a_policy_that_needs_a_secret_which_is_not_there_does_not_start(tmp_path
     sources = policysources.locate([os.fspath(file)], persona="p", environ={})
     with pytest.raises(PolicyError, match=r"policy.yaml:5: the secret for a.test: \$KEY"):
         enforce.load(sources, Vault({}))
+
+
+async def test_no_engine_is_started_where_no_rule_needs_one(tmp_path: Path) -> None:
+    started: list[str] = []
+    async with world(tmp_path) as w:
+        w.gate.inspection._make_opener = lambda: started.append("engine")  # type: ignore[assignment,func-returns-value,return-value]
+        _, writer, _ = await w.kit.tunnel("allowed.test:22")
+        writer.close()
+    assert started == []
+    assert w.gate.inspection._opener is None

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
+from dnskit import Clock
 from dnslib import QTYPE, DNSRecord
 from fakedns import fake_dns, reply
 from loops import LOOPS, on_both_loops
@@ -26,20 +27,6 @@ NAME = Target(Host("www.example.test"), 443)
 OTHER = Target(Host("other.example.test"), 443)
 HURRIED = LIMITS._replace(resolve=0.05)
 STREAM = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-
-
-class Clock:
-    """The running loop, with a time of its own."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self._loop = asyncio.get_running_loop()
-
-    def time(self) -> float:
-        return self.now
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loop, name)
 
 
 class System:
