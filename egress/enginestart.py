@@ -21,7 +21,6 @@ from egress.record import NamedTuple
 LINE, COUNTS, FILL = 3, 4, 5
 BUNDLE, CERTIFICATE, KEYSTORE = "bundle", "authority", "store"
 _MAIN = "egress.inspection.engine"
-_OUT_OF_THE_WAY = 64
 
 
 class Config(NamedTuple):
@@ -61,7 +60,8 @@ def read_config(fd: int = 0) -> Config:
 def _spawn(wanted: dict[int, int]) -> int:
     """The copies stand out of the way: a descriptor may have the very number that another is wanted at."""
     code = f"import sys; sys.path[:] = sys.argv[1:]; from {_MAIN} import main; main()"
-    copies = {place: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for place, fd in wanted.items()}
+    above = max(wanted) + 1
+    copies = {place: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for place, fd in wanted.items()}
     try:
         actions = [(os.POSIX_SPAWN_DUP2, copy, place) for place, copy in copies.items()]
         line = [sys.executable, "-I", "-S", "-c", code, *_import_path()]

@@ -146,13 +146,14 @@ def test_a_process_gets_its_configuration_line_counts_and_pipes_and_nothing_else
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("places", ["each other's", "free ones"])
+@pytest.mark.parametrize("places", ["each other's", "free ones", "high ones"])
 def test_descriptors_arrive_in_their_places_whatever_stood_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: str
 ) -> None:
     pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
     (one, other), reads = [write for _, write in pipes], [read for read, _ in pipes]
-    first, second = (other, one) if places == "each other's" else reversed(next_free())
+    near = (other, one) if places == "each other's" else reversed(next_free())
+    first, second = (201, 200) if places == "high ones" else near
     (tmp_path / "standin.py").write_text(
         f"import os\ndef main():\n    os.write({first}, b'first')\n    os.write({second}, b'second')\n"
     )
