@@ -25,6 +25,7 @@ from egress.model import Candidate, Decision, Host, Target, Verdict, Vetted
 from egress.names import as_address
 from egress.refusals import Reason, Refused
 from egress.rules import Pattern, Rule
+from egress.surroundings import Filesystem, Tools, Walls
 
 _NOT_LISTED = Decision(Verdict.DENY, Reason.NOT_LISTED)
 _LITERAL = Decision(Verdict.DENY, Reason.ADDRESS_LITERAL)
@@ -62,22 +63,16 @@ class Index:
             dot = host.find(".", dot + 1)
 
 
-class Filesystem(NamedTuple):
-    """What a persona's sandbox may see and change besides its project. Nothing here is looked at."""
-
-    write: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()
-    hide: tuple[str, ...] = ()
-    protect: tuple[str, ...] = ()
-
-
-_NO_FILES = Filesystem()
+_NO_FILES, _NO_TOOLS, _NO_WALLS = Filesystem(), Tools(), Walls()
 
 
 class Persona:
     """A named set of rules, indexed for asking."""
 
-    __slots__ = ("_allow", "_deny", "_requests", "allow", "deny", "description", "env", "filesystem", "name")
+    __slots__ = (
+        *("_allow", "_deny", "_requests", "allow", "deny", "description"),
+        *("env", "filesystem", "name", "tools", "walls"),
+    )
 
     def __init__(
         self,
@@ -87,9 +82,11 @@ class Persona:
         description: str = "",
         env: tuple[str, ...] = (),
         filesystem: Filesystem = _NO_FILES,
+        tools: Tools = _NO_TOOLS,
+        walls: Walls = _NO_WALLS,
     ) -> None:
         self.name = name
-        self.filesystem = filesystem
+        self.filesystem, self.tools, self.walls = filesystem, tools, walls
         self.description = description
         self.env = env
         self.allow = tuple(allow)
@@ -116,7 +113,8 @@ class Persona:
 
     def replace(self, allow: Iterable[Rule]) -> Persona:
         """The same persona with other rules that allow."""
-        return Persona(self.name, allow, self.deny, self.description, self.env, self.filesystem)
+        room = self.env, self.filesystem, self.tools, self.walls
+        return Persona(self.name, allow, self.deny, self.description, *room)
 
     def decide_name(self, host: Host) -> Decision:
         """May this host be reached on any port at all? DNS asks before a port is known."""

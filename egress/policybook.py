@@ -14,11 +14,12 @@ from itertools import chain
 from typing import NamedTuple, Protocol
 
 from egress.model import Host, Source
-from egress.policy import Filesystem, Fixed, Persona, Policy
+from egress.policy import Fixed, Persona, Policy
 from egress.policyfile import Entries, Entry, Group, Profile, Ref
 from egress.policyrules import ToolRule, read_option
 from egress.problems import PolicyError, Problem, Problems, UnknownPersona, near, wrong
 from egress.rules import Rule
+from egress.surroundings import files_of, tools_of, union, walls_of
 
 
 class ToolHost(Protocol):
@@ -98,8 +99,10 @@ class Book(NamedTuple):
             allow=chain(extra, self.rules(profile.allow for profile in family)),
             deny=self.rules(profile.deny for profile in family),
             description=next((profile.description for profile in family if profile.description), ""),
-            env=_union(profile.env for profile in family),
-            filesystem=Filesystem(*map(_union, zip(*(profile.filesystem for profile in family), strict=True))),
+            env=union(profile.env for profile in family),
+            filesystem=files_of(profile.filesystem for profile in family),
+            tools=tools_of(profile.tools for profile in family),
+            walls=walls_of([profile.sandbox for profile in family]),
         )
 
     def policy(self, allow: Iterable[str] = ()) -> Policy:
@@ -129,10 +132,6 @@ class _Personas(Mapping[str, Persona]):
 
     def __len__(self) -> int:
         return len(self._book.personas)
-
-
-def _union(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(chain.from_iterable(lists)))
 
 
 def choose(policy: Policy, name: str) -> Persona:

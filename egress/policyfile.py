@@ -3,7 +3,7 @@
     version: 1
     hosts:     name → fixed address
     groups:    name → entries, used as @name
-    personas:  name → description, extends, allow, deny, env, filesystem
+    personas:  name → description, extends, allow, deny, and what `policywalls` reads of their rooms
 
 What a file says is not yet policy: names of groups and personas may lead to other files, and
 `policylayers` follows them. An `allow` that is empty, null or missing allows nothing.
@@ -18,12 +18,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from egress.model import Host, Source
 from egress.names import Malformed, as_address, parse_host, parse_port, split_authority
-from egress.policy import Filesystem, Fixed
-from egress.policyfields import Readers, read_fields, read_list, read_text, read_variable
+from egress.policy import Fixed
+from egress.policyfields import Readers, read_fields, read_list, read_text
 from egress.policyrules import ToolRule, read_allow, read_deny
 from egress.policytree import Node, Pairs, Word, describe, is_null, read_tree
+from egress.policywalls import read_environment, read_filesystem, read_tools, read_walls
 from egress.problems import PolicyError, Problems, wrong
 from egress.rules import Rule
+from egress.surroundings import Filesystem, Tools, Walls
 
 VERSION = "1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -59,6 +61,8 @@ class Profile(NamedTuple):
     deny: Entries = ()
     env: tuple[str, ...] = ()
     filesystem: Filesystem = Filesystem()
+    tools: Tools = Tools()
+    sandbox: Walls = Walls()
     below: Profile | None = None
 
 
@@ -127,28 +131,6 @@ def _extends(node: Node) -> Ref:
     return Ref(read_text(node, "the name of a persona"), node.source)
 
 
-def _environment(node: Node) -> tuple[str, ...]:
-    names = [] if is_null(node) else read_list(node, "[GH_TOKEN]")
-    return tuple(dict.fromkeys(map(read_variable, names)))
-
-
-def _filesystem(node: Node) -> Filesystem:
-    return Filesystem() if is_null(node) else Filesystem(**read_fields(node, _FILESYSTEM, "`filesystem`"))
-
-
-def _paths(node: Node) -> tuple[str, ...]:
-    paths = [] if is_null(node) else read_list(node, "[~/.cache/go-build, /opt/data]")
-    return tuple(dict.fromkeys(map(_path, paths)))
-
-
-def _path(node: Node) -> str:
-    """Absolute, below ~, or below the project; what it means is the launcher's affair."""
-    path = read_text(node, "a path")
-    if not path or "\0" in path or ".." in path.split("/") or (path.startswith("~") and path[1:2] not in ("", "/")):
-        raise wrong(node.source, f"{path[:80]!r} is not a path: absolute, below ~/ or below the project, without ..")
-    return path
-
-
 def _entries(node: Node, read: Callable[[Node], Rule | ToolRule]) -> Entries:
     """Rules, and @groups in their place among them."""
     if is_null(node):
@@ -204,14 +186,15 @@ def _address(text: str) -> Fixed:
     return Fixed(host, None if port is None else parse_port(port))
 
 
-_FILESYSTEM: Readers = dict.fromkeys(Filesystem._fields, _paths)
 _PERSONA: Readers = {
     "description": _description,
     "extends": _extends,
     "allow": partial(_entries, read=read_allow),
     "deny": partial(_entries, read=read_deny),
-    "env": _environment,
-    "filesystem": _filesystem,
+    "env": read_environment,
+    "filesystem": read_filesystem,
+    "tools": read_tools,
+    "sandbox": read_walls,
 }
 _TOP: dict[str, Callable[[Node], Any]] = {
     "version": _version,

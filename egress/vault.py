@@ -102,8 +102,7 @@ def without(policy: Policy, absent: Iterable[Secret], personas: Iterable[str]) -
 def _persona(persona: Persona, gone: frozenset[Secret]) -> Persona:
     if not any(_brings(rule, gone) for rule in persona.allow):
         return persona
-    allow = (_rule(rule, gone) for rule in persona.allow)
-    return Persona(persona.name, allow, persona.deny, persona.description, persona.env, persona.filesystem)
+    return persona.replace(_rule(rule, gone) for rule in persona.allow)
 
 
 def _brings(rule: Rule, gone: frozenset[Secret]) -> bool:

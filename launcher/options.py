@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from egress.record import TYPE_CHECKING, NamedTuple
+from egress.surroundings import Walls
 from launcher.mounts import PlanError
 
 if TYPE_CHECKING:
@@ -186,12 +187,6 @@ def read(words: list[str]) -> dict[str, Any] | None:
 
 
 def options(values: dict[str, Any], command: list[str]) -> Options:
-    resources = Resources(
-        memory=_maybe(parse_size, values["memory"]),
-        cpus=_maybe(parse_positive, values["cpus"]),
-        pids=_maybe(lambda text: int(parse_positive(text)), values["pids"]),
-        timeout=_maybe(parse_positive, values["timeout"]),
-    )
     return Options(
         command=tuple(command),
         write=tuple(values["rw"]),
@@ -199,12 +194,30 @@ def options(values: dict[str, Any], command: list[str]) -> Options:
         sockets=tuple(values["socket"]),
         publish=tuple(map(parse_publish, values["publish"])),
         host_ports=tuple(map(parse_port, values["host_port"])),
-        resources=resources,
+        resources=_resources(values),
         policy=tuple(values["policy"]),
         allow=tuple(values["allow"]),
         env=tuple(values["env"]),
         upstream_ca=tuple(values["upstream_ca"]),
         **{key: values[key] for key in _AS_THEY_ARE},
+    )
+
+
+def furnished(options: Options, walls: Walls) -> Options:
+    """With what the persona asks of its sandbox, where no flag says otherwise."""
+    if not any(walls):
+        return options
+    given = {name: value for name, value in options.resources._asdict().items() if value is not None}
+    resources = _resources(walls._asdict())._replace(**given)
+    return options._replace(resources=resources, sockets=(*options.sockets, *walls.sockets))
+
+
+def _resources(values: Mapping[str, Any]) -> Resources:
+    return Resources(
+        memory=_maybe(parse_size, values["memory"]),
+        cpus=_maybe(parse_positive, values["cpus"]),
+        pids=_maybe(lambda text: int(parse_positive(text)), values["pids"]),
+        timeout=_maybe(parse_positive, values["timeout"]),
     )
 
 

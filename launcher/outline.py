@@ -20,7 +20,7 @@ from contextlib import suppress
 from egress import __version__, places
 from egress.policysources import Sources, fingerprint
 from egress.record import TYPE_CHECKING, NamedTuple
-from launcher.request import Filesystem
+from egress.surroundings import Filesystem, Walls
 
 if TYPE_CHECKING:
     from typing import Any
@@ -31,6 +31,7 @@ _MOST = 1 << 20
 class Outline(NamedTuple):
     env: tuple[str, ...]
     filesystem: Filesystem
+    walls: Walls = Walls()
     inspected: tuple[str, ...] = ()  # the hosts that its session's certificate is for
     variables: tuple[tuple[str, str], ...] = ()  # placeholders for secrets, and what its tools are told
     secrets: tuple[tuple[str, bool], ...] = ()  # where they come from, and whether that was there
@@ -41,8 +42,8 @@ def recall(sources: Sources, environ: Mapping[str, str]) -> Outline | None:
     if sources.allow or sources.persona is None:  # rules to be checked, or a question to be answered
         return None
     try:
-        known, env, filesystem, *rest = marshal.loads(_read(_path(sources, environ)))  # noqa: S302  # data of our own
-        outline = Outline(env, Filesystem(*filesystem), *rest)
+        known, env, filesystem, walls, *rest = marshal.loads(_read(_path(sources, environ)))  # noqa: S302  # data of our own
+        outline = Outline(env, Filesystem(*filesystem), Walls(*walls), *rest)
     except (OSError, ValueError, EOFError, TypeError):
         return None
     still = all(is_there(place, environ) == was for place, was in outline.secrets)
@@ -57,8 +58,8 @@ def is_there(place: str, environ: Mapping[str, str]) -> bool:
 def remember(sources: Sources, outline: Outline, environ: Mapping[str, str]) -> None:
     """Best effort: a start without a cache is only slower."""
     path = _path(sources, environ)
-    env, filesystem, *rest = outline
-    plain: list[Any] = [_key(sources), env, tuple(filesystem), *rest]
+    env, filesystem, walls, *rest = outline
+    plain: list[Any] = [_key(sources), env, tuple(filesystem), tuple(walls), *rest]
     data = marshal.dumps(tuple(plain))
     draft = f"{path}.{os.getpid()}"
     with suppress(OSError):

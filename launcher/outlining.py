@@ -13,7 +13,6 @@ from egress.problems import Problems, wrong
 from egress.rules import Secret
 from launcher.mounts import PlanError
 from launcher.outline import Outline
-from launcher.request import Filesystem
 
 
 def draw(sources: Sources, environ: Mapping[str, str]) -> tuple[Outline, bool]:
@@ -28,7 +27,8 @@ def draw(sources: Sources, environ: Mapping[str, str]) -> tuple[Outline, bool]:
     tools = policysources.tools_of(sources)
     outline = Outline(
         persona.env,
-        Filesystem(*persona.filesystem),
+        persona.filesystem,
+        persona.walls,
         tuple(map(str, persona.inspected)),
         (*_placeholders(secrets).items(), *_told(tools, sources).items()),
         tuple((_place(secret), there) for secret, there in secrets.items() if not secret.command),

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from egress.record import TYPE_CHECKING, NamedTuple
+from egress.surroundings import Filesystem
 
 if TYPE_CHECKING:
     from launcher.mounts import Mount
-
-
-class Filesystem(NamedTuple):
-    """A persona's `filesystem`. Paths are absolute, below ~, or below the project."""
-
-    write: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()
-    hide: tuple[str, ...] = ()
-    protect: tuple[str, ...] = ()
 
 
 class Own(NamedTuple):

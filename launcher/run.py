@@ -14,7 +14,7 @@ from egress.record import TYPE_CHECKING, NamedTuple
 from launcher import interrupts
 from launcher.mounts import PlanError
 from launcher.netns.model import Wanted
-from launcher.options import Options
+from launcher.options import Options, furnished
 from launcher.outline import Outline, recall, remember
 from launcher.plan import Plan, plan
 from launcher.process import on_terminal
@@ -50,6 +50,7 @@ def launch(options: Options) -> int:
     project = os.path.abspath(options.project)
     sources = policysources.locate(options.policy, options.allow, options.persona, writable=(project,))
     persona = _outline(sources)
+    options = furnished(options, persona.walls)
     audit, on_tty = _audit(options), on_terminal()
     relay, engine = _relay(options), _engine(persona, options)
     try:

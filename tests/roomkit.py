@@ -11,11 +11,12 @@ import json
 import os
 import sys
 
+from egress.surroundings import Filesystem
 from launcher import bwrap
 from launcher.descriptors import binds_descriptors, carry, memory
 from launcher.placeholders import hold
 from launcher.plan import Plan, plan
-from launcher.request import Filesystem, Own, Request
+from launcher.request import Own, Request
 from launcher.survey import survey
 
 BWRAP = "/usr/bin/bwrap"

@@ -9,10 +9,10 @@ import pytest
 
 from egress.policysources import Sources, locate
 from egress.problems import PolicyError
+from egress.surroundings import Filesystem
 from launcher.mounts import PlanError
 from launcher.outline import Outline, recall, remember
 from launcher.outlining import draw
-from launcher.request import Filesystem
 
 TOKEN = "secret: {env: TOKEN, header: x-key}"
 OPTIONAL = "secret: {env: TOKEN, header: x-key, optional: true}"

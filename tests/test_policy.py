@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from egress.addresses import Kind
 from egress.model import Candidate, Decision, Host, Source, Target, Verdict
 from egress.names import parse_authority
-from egress.policy import Filesystem, Listeners, Persona, vet
+from egress.policy import Listeners, Persona, vet
 from egress.refusals import Reason, Refused
 from egress.rules import Requests, Rule, parse_rule
+from egress.surroundings import Filesystem
 
 NOBODY = Listeners()
 WORDS = st.sampled_from(["a", "b", "c"])

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from egress.surroundings import Filesystem
 from launcher import etc, search, sockets, survey
 from launcher.mounts import Kind, PlanError, covering
 from launcher.plan import Plan, plan
-from launcher.request import Filesystem, Own, Request
+from launcher.request import Own, Request
 
 PATH = "/usr/bin:/bin"
 
