@@ -13,8 +13,7 @@ import idna  # noqa: F401  # `names` needs it late, when there may be no descrip
 from egress import enforce, policysources
 from egress.attribution import Attribution
 from egress.audit import Audit
-from egress.counts import Counts
-from egress.enginestart import Config, Started
+from egress.enginestart import Config
 from egress.gateway import Gateway
 from egress.inspecting import Inspecting, Opener
 from egress.limits import LIMITS, Limits
@@ -58,8 +57,6 @@ class Setup(NamedTuple):
     wishes: Wishes = NO_WISHES
     attribution: Attribution | None = None
     authority: Callable[[], Config] | None = None  # that an engine is made with, when one is needed
-    engine: Started | None = None  # that runs already, with
-    counts: Counts | None = None
 
     def load(self) -> Policy:
         return enforce.load(self.sources, self.vault, self.personas)
@@ -75,13 +72,13 @@ class Gate:
         self.live = Live(policy)
         self.traffic = Traffic(loop, limits)
         self.resolver = Resolver(loop, limits, setup.dns_server)
-        self.desk = Desk(setup.vault, Uploads(setup.counts), log_queries=setup.log_queries)
+        self.desk = Desk(setup.vault, Uploads(), log_queries=setup.log_queries)
         self.gateway = Gateway(
             self.live, self.audit, self.resolver, self.traffic, self.desk, loop, setup.users, setup.upstreams, limits
         )
         self.gateway.attribution = setup.attribution
         self.inspection = self.gateway.inspection = Inspecting(lambda: _opener(setup, self.gateway))
-        if setup.engine is not None or _inspects(policy, setup):
+        if _inspects(policy, setup):
             self.inspection.start()  # before anyone waits for it
         self.oversight = Oversight(self.gateway, setup.sources, setup.wishes, setup.report)
         self.reception = Reception(self.gateway)
@@ -118,7 +115,7 @@ def _opener(setup: Setup, gateway: Gateway) -> Opener:
 
     if setup.authority is None:
         raise Refused(Reason.INSPECTION_UNAVAILABLE, "no rule needed it when the sandbox was made: start it anew")
-    return Inspector(gateway, setup.authority(), setup.report, setup.engine)
+    return Inspector(gateway, setup.authority(), setup.report)
 
 
 def _control(gateway: Gateway, questions: Questions | None, personas: Iterable[str]) -> Control:

@@ -1,11 +1,9 @@
 """Starts the engine that looks into TLS, as a process of its own.
 
-The launcher does this before anything else, since the command must find the session's certificate in place;
-so nothing here imports more than it must. What the engine needs to know reaches it on its standard input, and
-never as an argument or in a file: a key may be among it. Its other descriptors have fixed numbers:
+What it needs to know reaches it on its standard input, and never as an argument or in a file: a key may be
+among it. Its other descriptors have fixed numbers:
 
     0  its configuration      3  the line to the gate      4  the shared counts
-    5  and on: what a sandbox needs to trust it, to be written there and closed, in the order of `fill`
 """
 
 from __future__ import annotations
@@ -13,13 +11,14 @@ from __future__ import annotations
 import fcntl
 import marshal
 import os
-import socket
 import sys
 
-from egress.record import NamedTuple
+from egress.record import TYPE_CHECKING, NamedTuple
 
-LINE, COUNTS, FILL = 3, 4, 5
-BUNDLE, CERTIFICATE, KEYSTORE = "bundle", "authority", "store"
+if TYPE_CHECKING:
+    import socket
+
+LINE, COUNTS = 3, 4
 _MAIN = "egress.inspection.engine"
 
 
@@ -30,7 +29,6 @@ class Config(NamedTuple):
     certificate: bytes = b""
     names: tuple[str, ...] = ()
     upstream_roots: tuple[str, ...] = ()  # files with certificates that upstreams may be signed by, too
-    fill: tuple[str, ...] = ()  # what is to be written where: one of the words above for each descriptor
 
 
 class Started(NamedTuple):
@@ -38,15 +36,15 @@ class Started(NamedTuple):
     line: socket.socket
 
 
-def start(config: Config, counts: int, to_fill: tuple[int, ...] = ()) -> Started:
-    """`to_fill`: descriptors that get what `config.fill` says."""
+def start(config: Config, counts: int) -> Started:
+    import socket  # 2 ms: who only needs a `Config` does not pay for it
+
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     told = os.memfd_create("egress-engine", os.MFD_CLOEXEC)
     os.write(told, marshal.dumps(tuple(config)))
     os.lseek(told, 0, os.SEEK_SET)
-    wanted = {0: told, LINE: theirs.fileno(), COUNTS: counts, **dict(enumerate(to_fill, FILL))}
     try:
-        return Started(_spawn(wanted), ours)
+        return Started(_spawn({0: told, LINE: theirs.fileno(), COUNTS: counts}), ours)
     finally:
         os.close(told)
         theirs.close()

@@ -1,7 +1,7 @@
 """`egress-launch`, from its options to the exit code.
 
-Up to the release of the command everything here is on the user's clock. The gate, asyncio and all that
-comes with them are imported after it, while the command already runs.
+Up to the release of the command everything here is on the user's clock. What makes the sandbox is imported when
+the mint, where one is needed, works already; the gate, asyncio and all that comes with them when the command does.
 """
 
 from __future__ import annotations
@@ -11,22 +11,20 @@ import sys
 
 from egress import places, policysources
 from egress.record import TYPE_CHECKING, NamedTuple
-from launcher import interrupts
 from launcher.mounts import PlanError
-from launcher.netns.model import Wanted
 from launcher.options import Options, furnished
 from launcher.outline import Outline, recall, remember
-from launcher.plan import Plan, plan
 from launcher.process import on_terminal
 from launcher.request import Own, Request
-from launcher.room import Room, load_filters
-from launcher.survey import survey
 
 if TYPE_CHECKING:
     from egress.problems import PolicyError
     from launcher.bridge import RelaySocket
-    from launcher.engine import Engine
+    from launcher.mint import Mint
+    from launcher.netns.model import Wanted
+    from launcher.plan import Plan
     from launcher.publish import Opening
+    from launcher.room import Room
     from launcher.terminal import Terminal
 
 _CANNOT_RUN, _NOT_FOUND = 126, 127
@@ -42,7 +40,7 @@ class Session(NamedTuple):
     plan: Plan
     relay: RelaySocket | None
     openings: tuple[Opening, ...] = ()
-    engine: Engine | None = None
+    mint: Mint | None = None
 
 
 def launch(options: Options) -> int:
@@ -52,28 +50,28 @@ def launch(options: Options) -> int:
     persona = _outline(sources)
     options = furnished(options, persona.walls)
     audit, on_tty = _audit(options), on_terminal()
-    relay, engine = _relay(options), _engine(persona, options)
+    relay, mint = _relay(options), _mint(persona, options)
     try:
         drawn = _plan(options, persona, audit, on_tty, relay)
         if options.print_argv or options.dry_run:
             return _show(drawn, options.print_argv)
-        return _run(Session(options, sources, audit, drawn, relay, engine=engine), on_tty)
+        return _run(Session(options, sources, audit, drawn, relay, mint=mint), on_tty)
     finally:
         if relay is not None:
             relay.close()
-        if engine is not None:
-            from launcher.engine import end
+        if mint is not None:
+            from launcher.mint import end
 
-            end(engine)
+            end(mint)
 
 
-def _engine(persona: Outline, options: Options) -> Engine | None:
-    """First of all processes: by the time that bwrap wants its certificate, it should have one."""
+def _mint(persona: Outline, options: Options) -> Mint | None:
+    """First of all processes: by the time that bwrap wants the session's certificate, there should be one."""
     if not persona.inspected or options.print_argv or options.dry_run:
         return None
-    from launcher import engine
+    from launcher import mint
 
-    return engine.start(persona.inspected, tuple(map(os.path.abspath, options.upstream_ca)))
+    return mint.start(persona.inspected, tuple(map(os.path.abspath, options.upstream_ca)))
 
 
 def _relay(options: Options) -> RelaySocket | None:
@@ -92,19 +90,20 @@ def _show(drawn: Plan, as_line: bool) -> int:
 
 
 def _run(session: Session, on_tty: bool) -> int:
+    from launcher import interrupts
+    from launcher.room import Room, load_filters
+
     filters = load_filters(session.options.seccomp)
     session = session._replace(openings=_openings(session.options))
     interrupts.hold()
     terminal = _terminal() if on_tty else None
     try:
-        given = session.engine.given if session.engine else {}
+        given = session.mint.given if session.mint else {}
         room = Room(session.plan, _wanted(session.options), terminal, filters, session.options.resources, given)
         try:
             _state(room)
             if terminal is not None:
                 terminal.take()
-            if session.engine is not None:
-                _await(session.engine)
             room.release()
             return _attend(session, room, terminal, filters.warnings)
         finally:
@@ -112,12 +111,6 @@ def _run(session: Session, on_tty: bool) -> int:
     finally:
         if terminal is not None:
             terminal.close()
-
-
-def _await(started: Engine) -> None:
-    from launcher import engine
-
-    engine.wait_until_ready(started)
 
 
 def _terminal() -> Terminal:
@@ -195,6 +188,9 @@ def _remedy(error: PolicyError, sources: policysources.Sources) -> str:
 
 
 def _plan(options: Options, persona: Outline, audit: str, on_tty: bool, relay: RelaySocket | None) -> Plan:
+    from launcher.plan import plan
+    from launcher.survey import survey
+
     request = Request(
         command=options.command,
         project=os.path.abspath(options.project),
@@ -230,10 +226,10 @@ def _asked_for(options: Options, persona: Outline) -> tuple[str, ...]:
 
 def _trusting(request: Request) -> Request:
     """The same sandbox, whose programs trust the session's certificate."""
-    from launcher import engine, trust
+    from launcher import mint, trust
 
     return request._replace(
-        files=(*request.files, *engine.mounts()), variables={**request.variables, **trust.variables()}
+        files=(*request.files, *mint.mounts()), variables={**request.variables, **trust.variables()}
     )
 
 
@@ -263,6 +259,8 @@ def _wanted(options: Options) -> Wanted | None:
         if options.publish or options.host_ports:
             raise PlanError("--publish and --host-port need the hand-over, not --bridge relay", status=2)
         return None
+    from launcher.netns.model import Wanted
+
     return Wanted(host_ports=options.host_ports)
 
 

@@ -23,6 +23,7 @@ from egress.sessions import Door
 from egress.synthetic import SyntheticNames
 from egress.vault import Vault
 from launcher.aftermath import new_repositories
+from launcher.mint import config
 from launcher.mounts import PlanError
 from launcher.netns.captured import Rejects, original_destination
 from launcher.netns.model import Listener, Role
@@ -95,7 +96,7 @@ class _Serving:
 
     def _setup(self) -> app.Setup:
         server, upstreams = routes(self._session.options.dns_server, self._session.options.upstream)
-        options, engine = self._session.options, self._session.engine
+        options, mint = self._session.options, self._session.mint
         return app.Setup(
             self._session.sources,
             self._session.audit,
@@ -106,9 +107,7 @@ class _Serving:
             log_queries=options.log_queries,
             wishes=wishes(options),
             attribution=attributing(options.attribute, self._room.sandbox),
-            authority=(lambda: engine.config) if engine else None,
-            engine=engine.started if engine else None,
-            counts=engine.counts if engine else None,
+            authority=(lambda: config(mint)) if mint else None,
         )
 
     def _open(self, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop) -> None:

@@ -51,7 +51,11 @@ PACKAGES = {
 CORE = {"pure", "wire", "net", "service"}
 FRAMEWORKS = {"inspection", "control"}
 # `egress doctor` examines the launcher, which it otherwise knows nothing of; inside a function.
-DOORS = {("egress.commands.doctor", "launcher.doctor"), ("egress.commands.ca", "egress.inspection.kept")}
+DOORS = {
+    ("egress.commands.doctor", "launcher.doctor"),
+    ("egress.commands.ca", "egress.inspection.kept"),
+    *(("launcher.mint", f"egress.inspection.{module}") for module in ("authority", "bundle", "keystore")),
+}
 MAY_IMPORT = {
     "pure": {"pure"},
     "wire": {"pure", "wire"},

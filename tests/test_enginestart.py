@@ -1,4 +1,4 @@
-"""What the engine is told and given, where it may import from, and what it puts into a sandbox."""
+"""What the engine is told and given, and where it may import from."""
 
 from __future__ import annotations
 
@@ -14,23 +14,19 @@ from gatekit import descriptors
 
 from egress import enginestart
 from egress.counts import Counts
-from egress.enginestart import BUNDLE, CERTIFICATE, COUNTS, FILL, LINE, Config, read_config, start
-from launcher import engine, trust
-from launcher.mounts import Kind
+from egress.enginestart import COUNTS, LINE, Config, read_config, start
 
 PACKAGE = Path(enginestart.__file__).resolve().parent.parent
-FULL = Config(b"key\x00", b"certificate", ("a.example", "*.b.example"), ("/roots.pem",), (BUNDLE, CERTIFICATE))
+FULL = Config(b"key\x00", b"certificate", ("a.example", "*.b.example"), ("/roots.pem",))
 STAND_IN = """
 import json, os, socket, sys
 from egress.counts import ENGINE, Counts
-from egress.enginestart import COUNTS, FILL, LINE, read_config
+from egress.enginestart import COUNTS, LINE, read_config
 
 def main():
     given = sorted(map(int, os.listdir("/proc/self/fd")))
     config = read_config()
     Counts(COUNTS, ENGINE).add(3, 42)
-    for number, word in enumerate(config.fill, FILL):
-        os.write(number, word.encode())
     line = socket.socket(fileno=LINE)
     said = {"names": config.names, "key": config.key.decode(), "path": sys.path, "environ": dict(os.environ),
             "session": os.getsid(0) == os.getpid(), "open": given,
@@ -103,7 +99,7 @@ def test_only_harmless_variables_reach_the_engine(monkeypatch: pytest.MonkeyPatc
 # A process
 
 
-def test_a_process_gets_its_configuration_line_counts_and_pipes_and_nothing_else(
+def test_a_process_gets_its_configuration_line_and_counts_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lib").mkdir()
@@ -117,24 +113,17 @@ def test_a_process_gets_its_configuration_line_counts_and_pipes_and_nothing_else
     before = descriptors()
     inherited = inheritable()
     counts = Counts.make(8)
-    pipes = [os.pipe2(os.O_CLOEXEC) for _ in FULL.fill]
-    started = start(FULL, counts.fd, tuple(write for _, write in pipes))
+    started = start(FULL, counts.fd)
     try:
-        for _, write in pipes:
-            os.close(write)
         with started.line:
             started.line.settimeout(15)
             said = json.loads(started.line.recv(65536))
-        filled = [os.read(read, 100).decode() for read, _ in pipes]
     finally:
         _, status = os.waitpid(started.pid, 0)
-        for read, _ in pipes:
-            os.close(read)
     assert os.waitstatus_to_exitcode(status) == 0
     assert (said["names"], said["key"]) == (list(FULL.names), "key\x00")
-    assert filled == list(FULL.fill)
     assert counts.total(3) == 42
-    ours = {0, LINE, COUNTS, FILL, FILL + 1}
+    ours = {0, LINE, COUNTS}
     assert ours <= set(said["open"])
     assert len(set(said["open"]) - ours - inherited) == 1  # the listing's own
     assert str(tmp_path / "project") not in said["path"]
@@ -176,17 +165,3 @@ def next_free() -> tuple[int, int]:
     for number in numbers:
         os.close(number)
     return numbers
-
-
-# Mounts
-
-
-def test_the_directory_is_mounted_before_the_files_in_it() -> None:
-    first, *files = engine.mounts()
-    assert (first.kind, first.path) == (Kind.EMPTY, trust.DIRECTORY)
-    assert {trust.BUNDLE, trust.AUTHORITY, trust.STORE} <= {mount.path for mount in files}
-
-
-def test_the_files_are_given_in_the_order_in_which_the_engine_fills_them() -> None:
-    files = engine.mounts()[1:]
-    assert [(mount.kind, mount.path) for mount in files] == [(Kind.GIVEN, file.path) for file in trust.given()]

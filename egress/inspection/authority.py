@@ -19,12 +19,14 @@ import os
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Self
 
 from egress.inspection.certificate import Issuer, Key, key_id, key_pem, name, new_key, of_authority, of_leaf, sign
 from egress.inspection.der import pem
+from egress.record import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from cryptography.x509 import Certificate
 
 DAY = 24 * 3600
@@ -42,7 +44,6 @@ class Authority:
     def __init__(self, key: Key, certificate: bytes, issuer: Issuer, names: Sequence[str] | None) -> None:
         self._key, self._issuer = key, issuer
         self._leaf_key = new_key()
-        self._leaf_key_pem = key_pem(self._leaf_key)
         self.names = None if names is None else tuple(names)
         self.certificate_pem = pem("CERTIFICATE", certificate)
         self._chains = lru_cache(_MOST_LEAVES)(self._chain)
@@ -87,7 +88,7 @@ class Authority:
         """The key and the certificate for a canonical host, both PEM; the authority's own follows the latter."""
         if not self.covers(host):
             raise NotCovered(f"{host!r} is none of the hosts that this authority is for")
-        return self._leaf_key_pem, self._chains(host)
+        return key_pem(self._leaf_key), self._chains(host)
 
     def _chain(self, host: str) -> bytes:
         extensions = of_leaf(self._issuer, host)

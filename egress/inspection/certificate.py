@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -26,8 +25,10 @@ from egress.inspection.der import (
     set_of,
     utf8,
 )
-from egress.model import Host
-from egress.names import Address, as_address
+from egress.record import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from egress.names import Address
 
 Key = ec.EllipticCurvePrivateKey
 
@@ -76,7 +77,7 @@ def of_authority(issuer: Issuer, names: Iterable[str] | None) -> list[bytes]:
 
 
 def of_leaf(issuer: Issuer, host: str) -> list[bytes]:
-    address = as_address(Host(host))
+    address = _address(host)
     spelled = implicit(_DNS, host.encode("ascii")) if address is None else implicit(_IP, address.packed)
     return [
         _extension("2.5.29.19", sequence(), critical=True),
@@ -94,12 +95,22 @@ def _extension(number: str, value: bytes, critical: bool = False) -> bytes:
 def _constraints(names: Iterable[str]) -> bytes:
     """NameConstraints (RFC 5280, 4.2.1.10): each kind of name is permitted by value, or excluded whole."""
     hosts = dict.fromkeys(name.removeprefix("*.") for name in names)
-    addresses = [address for host in hosts if (address := as_address(Host(host)))]
-    dns = [implicit(_DNS, host.encode("ascii")) for host in hosts if as_address(Host(host)) is None]
+    addresses = [address for host in hosts if (address := _address(host))]
+    dns = [implicit(_DNS, host.encode("ascii")) for host in hosts if _address(host) is None]
     permitted = [*dns, *map(_network, addresses)]
     excluded = [*(() if dns else _EVERY_NAME), *(() if addresses else _EVERY_ADDRESS)]
     subtrees = ((0, permitted), (1, excluded))
     return sequence(*(explicit(number, *map(sequence, kinds)) for number, kinds in subtrees if kinds))
+
+
+def _address(host: str) -> Address | None:
+    """A canonical host is an address if it looks like one; so the parser is loaded only for those that do."""
+    if ":" not in host and not host[-1:].isdigit():
+        return None
+    from egress.model import Host
+    from egress.names import as_address
+
+    return as_address(Host(host))
 
 
 def _network(address: Address) -> bytes:

@@ -1,8 +1,7 @@
 """The engine's process: it opens TLS for the gate, and knows nothing but what the gate tells it.
 
-A command may wait for the session's certificate, so that comes first: the authority is made, what a sandbox
-needs to trust it is written, and `Ready` is said. Only then is mitmproxy imported, which takes longer than all
-of that; connections that are handed over meanwhile wait in the line. The process holds the authority's key
+It has its authority from who started it, or makes one, and says `Ready`. Only then is mitmproxy imported, which
+takes longer; connections that are handed over meanwhile wait in the line. The process holds the authority's key
 and, for moments, credentials: nobody may trace it or read its memory, and it does not outlive the gate.
 """
 
@@ -13,9 +12,8 @@ import gc
 import os
 import signal
 import socket
-import time
 
-from egress.enginestart import BUNDLE, CERTIFICATE, COUNTS, FILL, KEYSTORE, LINE, Config, read_config
+from egress.enginestart import COUNTS, LINE, Config, read_config
 from egress.inspection import bundle
 from egress.inspection.authority import Authority
 
@@ -30,8 +28,6 @@ def main() -> None:
     config = read_config()
     authority, roots = _authority(config), bundle.roots(os.environ)
     line = socket.socket(fileno=LINE)
-    if config.fill:
-        _fill(config.fill, authority, roots)
     _say_ready(line, authority)
     _serve(config, authority, roots, line)
 
@@ -52,22 +48,6 @@ def _authority(config: Config) -> Authority:
     if config.key:
         return Authority.load(config.key, config.certificate, config.names or None)
     return Authority.make(config.names)
-
-
-def _fill(wanted: tuple[str, ...], authority: Authority, roots: tuple[bytes, ...]) -> None:
-    """What a sandbox trusts, into files that its mounts are made of."""
-    from egress.inspection.keystore import keystore
-
-    ours = authority.certificate_pem
-    (own,) = bundle.certificates(ours)
-    contents = {
-        BUNDLE: bundle.bundle(roots, ours),
-        CERTIFICATE: ours,
-        KEYSTORE: keystore(roots, own, time.time()),
-    }
-    for fd, word in enumerate(wanted, FILL):
-        with open(fd, "wb") as file:
-            file.write(contents[word])
 
 
 def _say_ready(line: socket.socket, authority: Authority) -> None:

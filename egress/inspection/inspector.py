@@ -28,11 +28,9 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
 
 
 class Inspector:
-    """Starts its engine when made, unless one was `started` already."""
+    """Starts its engine when made."""
 
-    def __init__(
-        self, gate: Gateway, config: Config, report: Callable[[str], None], started: Started | None = None
-    ) -> None:
+    def __init__(self, gate: Gateway, config: Config, report: Callable[[str], None]) -> None:
         self._gate, self._config, self._report = gate, config, report
         self._held: dict[int, Carried] = {}
         self._last = 0
@@ -40,7 +38,7 @@ class Inspector:
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
         self._ready: asyncio.Future[None] = gate.loop.create_future()
-        self._adopt(started or self._start())
+        self._adopt(self._start())
 
     def check(self, passage: Passage) -> None:
         """A rule may be newer than the certificate, which the sandbox was made with."""
