@@ -18,8 +18,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import trustme
+import wsproto
+import wsproto.events
 from gateprocess import GateProcess, egress, until
 from requestkit import NOTHING, Heard, Http1, Inside, Pairs, Recorder, Reply, running, tunnel
+from servers import WebSocketEcho
 
 pytestmark = pytest.mark.scenario
 
@@ -30,7 +33,7 @@ VERSIONS = pytest.mark.parametrize("version", ["h1", "h2"])
 MIB = 1024 * 1024
 
 # Names that lead to a server of HTTP/1.1, so that what comes as HTTP/2 is written anew; and to one of HTTP/2.
-ONE = ("downgraded", "reading", "keyed", "token", "other", "small", "session", "socket", "unlogged")
+ONE = ("downgraded", "reading", "keyed", "token", "other", "small", "session")
 TWO = ("both", "keyed2", "small2", "session2")
 RULES = """
 - {host: both.test, paths: ["/ok/**", "/ok"], methods: [GET, POST]}
@@ -51,12 +54,23 @@ RULES = """
 """
 
 
+class Telling(WebSocketEcho):
+    """Says the key back, too, as a careless server would."""
+
+    def _reply(self, event: wsproto.events.Event) -> wsproto.events.Event:
+        reply = super()._reply(event)
+        if isinstance(reply, wsproto.events.TextMessage):
+            return wsproto.events.TextMessage(f"{reply.data} {KEY}", message_finished=reply.message_finished)
+        return reply
+
+
 class World(NamedTuple):
     gate: GateProcess
     inside: Inside
     one: Recorder  # speaks HTTP/1.1
     two: Recorder  # speaks HTTP/2
     bad: dict[str, Recorder]  # with certificates that are no good
+    socket: Telling
 
     @property
     def arrived(self) -> list[str]:
@@ -109,12 +123,18 @@ def build(home: Path, rules: str = RULES) -> Iterator[World]:
         "expired": Recorder(context(ca, ["expired.test"], not_after=past)),
         "misnamed": Recorder(context(ca, ["another.test"])),
     }
-    ports = dict.fromkeys(ONE, one.port) | dict.fromkeys(TWO, two.port) | {name: bad[name].port for name in bad}
-    with running(one, two, *bad.values()):
+    socket = Telling(context(ca, ["socket.test"]))
+    ports = (
+        {"socket": socket.port}
+        | dict.fromkeys(ONE, one.port)
+        | dict.fromkeys(TWO, two.port)
+        | {name: bad[name].port for name in bad}
+    )
+    with running(one, two, *bad.values(), socket):
         words = ("--persona", "p", "--listen", "127.0.0.1:0", "--upstream-ca", roots)
         gate = GateProcess(home / "gate", policy(ports, rules), *words, API_KEY=KEY, GH_TOKEN=TOKEN)
         try:
-            yield World(gate, Inside(gate.port, egress(home / "gate", "ca").out), one, two, bad)
+            yield World(gate, Inside(gate.port, egress(home / "gate", "ca").out), one, two, bad, socket)
         finally:
             gate.stop()
 
@@ -826,6 +846,39 @@ class TestUploads:
         assert world.arrived == ["GET /"]
 
 
+class TestASocket:
+    """A WebSocket has one request, and then messages without end."""
+
+    def test_its_answers_are_masked_and_its_uploads_counted(self, world: World) -> None:
+        world.socket.seen.clear()
+        client = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
+        with world.inside.http1("socket.test") as inside:
+            asked = wsproto.events.Request("socket.test", "/", extra_headers=[(b"x-api-key", HOLDER.encode())])
+            inside.say(client.send(asked))
+            assert isinstance(self.hear(client, inside.sock), wsproto.events.AcceptConnection)
+            inside.say(client.send(wsproto.events.TextMessage("small")))
+            said = self.hear(client, inside.sock)
+            assert isinstance(said, wsproto.events.TextMessage)
+            assert said.data == f"small {STARS}"
+            inside.say(client.send(wsproto.events.TextMessage("x" * 2000)))
+            assert not isinstance(self.hear(client, inside.sock), wsproto.events.TextMessage)
+        assert world.socket.seen == ["small"]
+
+    @staticmethod
+    def hear(client: wsproto.WSConnection, sock: socket.socket) -> wsproto.events.Event | None:
+        """The next event; None at the end."""
+        while True:
+            for event in client.events():
+                return event
+            try:
+                data = sock.recv(65536)
+            except OSError:
+                return None
+            if not data:
+                return None
+            client.receive_data(data)
+
+
 class TestFaults:
     def test_an_engine_that_is_killed_lets_nothing_pass_and_is_replaced(self, fresh: Callable[..., Any]) -> None:
         with fresh() as world, world.inside.http1("small.test") as client:
@@ -839,6 +892,20 @@ class TestFaults:
             assert world.ask("h1", "reading", "GET /3").status == 200
             assert world.engine != killed
             assert world.arrived == ["GET /3"]
+
+    def test_a_request_that_cannot_be_put_on_record_goes_nowhere(self, fresh: Callable[..., Any]) -> None:
+        with fresh() as world, world.inside.http1("other.test") as client:
+            client.say(request("GET /1", "other"))
+            assert client.hear().status == 200
+            log, aside = world.gate.audit, world.gate.audit.with_suffix(".aside")
+            log.rename(aside)
+            log.mkdir()
+            client.say(request("GET /2", "other"))
+            assert client.hear().told == (503, "audit_unavailable")
+            log.rmdir()
+            aside.rename(log)
+            assert world.ask("h2", "other", "GET /3").status == 200
+            assert world.arrived == ["GET /1", "GET /3"]
 
     def test_a_killed_engine_takes_no_count_with_it(self, fresh: Callable[..., Any]) -> None:
         with fresh() as world:
