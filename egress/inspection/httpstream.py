@@ -226,14 +226,17 @@ class Stream(http.HttpStream):
     def _refuse(self, reply: Reply) -> CommandGenerator[None]:
         """Answer in the server's place. What the client still sends for this request goes nowhere."""
         whole = self.exchange.whole or any(isinstance(e, said.RequestEndOfMessage) for e in self._paused_event_queue)
-        version = b"HTTP/2.0" if isinstance(self.above.front, Front2) else b"HTTP/1.1"
         request, client = self.flow.request, self.context.client
+        version = b"HTTP/2.0" if isinstance(self.above.front, Front2) else b"HTTP/1.1"
+        if version == b"HTTP/2.0" and screening.is_grpc(request):
+            reply = replies.as_grpc(reply)
         self.client_state = self.server_state = self.state_errored
         self._handle_event = self.state_errored
         self.flow.live = False
         head = response(reply, version, close=not whole)
-        yield http.SendHttp(said.ResponseHeaders(self.stream_id, head), client)
-        if reply.body and request.method != "HEAD":
+        has_body = bool(reply.body) and request.method != "HEAD"
+        yield http.SendHttp(said.ResponseHeaders(self.stream_id, head, end_stream=not has_body), client)
+        if has_body:
             yield http.SendHttp(said.ResponseData(self.stream_id, reply.body), client)
         yield http.DropStream(self.stream_id)
         yield http.SendHttp(said.ResponseEndOfMessage(self.stream_id), client)

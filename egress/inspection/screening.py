@@ -59,6 +59,11 @@ def is_unsupported(request: Request) -> bool:
     return request.method.upper() in _METHODS or upgrade not in ("", "websocket") or "http2-settings" in request.headers
 
 
+def is_grpc(request: Request) -> bool:
+    kind: str = request.headers.get("content-type", "")
+    return kind.lower().startswith("application/grpc")
+
+
 def question(conn: int, number: int, request: Request, scheme: str, *, whole: bool) -> Ask:
     length = announced(request)
     return Ask(

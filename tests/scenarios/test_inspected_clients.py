@@ -185,7 +185,7 @@ ROWS = [
     Row("java", "api", *fetching("java Fetch.java"), ("API_KEY",), KEY, CAPTURED),
     Row(
         "grpc", "rpc", "python by_grpc.py {host} /test.Echo/Say", "hello by gRPC\none by one\n",
-        "python by_grpc.py {host} /test.Other/Say", "PERMISSION_DENIED", PATH,
+        "python by_grpc.py {host} /test.Other/Say", "reason: path_not_listed", PATH,
         ("RPC_TOKEN", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"), TOKEN,
     ),
     Row(
