@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from egress.explain import Answer
 from egress.model import Decision
 from egress.refusals import Reason
-from egress.requestpolicy import Asked, methods_of
+from egress.requestpolicy import Asked, announced, methods_of
 from egress.rules import Pattern
 from egress.ruletext import requests_of
 from egress.urlpath import Ambiguous, canonical
@@ -49,13 +49,16 @@ def entry_for(answer: Answer) -> str | None:
     path, methods, speaker = _plain_path(asked), methods_of(asked), answer.rules[0]
     if path is None or not all(map(_METHOD.fullmatch, methods)):
         return None
+    paths = [path]
+    if (later := announced(asked, path)) is not None:
+        methods, paths = [*methods, "POST"], [path, later]
     terms = {
         "host": _quoted(speaker.pattern),
         "ports": str(target.port),
         "tls": "" if speaker.tls is None else str(speaker.tls).lower(),
         "private": "true" if speaker.private else "",
         "methods": f"[{', '.join(methods)}]",
-        "paths": f"[{json.dumps(path)}]",
+        "paths": f"[{', '.join(map(json.dumps, paths))}]",
     }
     return f"{{{', '.join(f'{key}: {value}' for key, value in terms.items() if value)}}}"
 

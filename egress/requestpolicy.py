@@ -9,6 +9,10 @@ Servers let a client say its method and path twice: in the request line, and in 
 frameworks obey in its place. A method given that way is another reading of the request, and every reading
 must be allowed; a path given that way is refused like any path with two readings. CGI and its descendants do
 not tell `_` from `-` in the name of a header, so neither do we in names that are looked for to refuse.
+
+git says in advance what it is about to do: `GET …/info/refs?service=git-receive-pack`, and then a POST to
+`…/git-receive-pack`. It shows the text of a refusal only at the first of the two. So the second is a reading of
+the first: who may not push hears it, and why, before anything is sent.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from egress.urlpath import Ambiguous, canonical, matches
 METHOD_HEADERS = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
 METHOD_PARAMETERS = frozenset({"_method", "_httpmethod", "x-http-method-override"})
 PATH_HEADERS = frozenset({"x-original-url", "x-rewrite-url", "x-original-uri", "x-rewrite-uri"})
+
+_REFS, _SERVICE = "/info/refs", "service="
 
 _NOT_LISTED = Decision(Verdict.DENY, Reason.NOT_LISTED)
 _SAYS_NOTHING = Requests()
@@ -49,7 +55,7 @@ def decide_request(rules: tuple[Rule, ...], asked: Asked) -> Decision:
             path = _path(asked)
         except Ambiguous:
             return Decision(Verdict.DENY, Reason.AMBIGUOUS_PATH, judges[0])
-    answers = [_judge(judges, method, path, asked.fields) for method in methods_of(asked)]
+    answers = [_judge(judges, method, where, asked.fields) for method, where in _readings(asked, path)]
     return next((answer for answer in answers if not answer.allowed), answers[0])
 
 
@@ -99,6 +105,22 @@ def _path(asked: Asked) -> str:
     if any(name[:1] == "x" and name.replace("_", "-") in PATH_HEADERS for name, _ in asked.fields):
         raise Ambiguous("a header gives the path a second time")
     return canonical(asked.path)
+
+
+def announced(asked: Asked, path: str) -> str | None:
+    """The path that git will POST to, if this is its question before that."""
+    query = asked.path.partition("?")[2]
+    if asked.method != "GET" or not query.startswith(_SERVICE) or not asked.path.endswith(f"{_REFS}?{query}"):
+        return None
+    return path.removesuffix(_REFS) + "/" + query.removeprefix(_SERVICE).partition("&")[0]
+
+
+def _readings(asked: Asked, path: str) -> Iterator[tuple[str, str]]:
+    for method in methods_of(asked):
+        yield method, path
+    later = announced(asked, path)
+    if later is not None:
+        yield "POST", later
 
 
 def methods_of(asked: Asked) -> list[str]:

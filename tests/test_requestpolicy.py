@@ -42,6 +42,11 @@ READ = rules("methods: [GET, HEAD]", "methods: [POST], paths: ['/*/*/git-upload-
         ("POST", "/acme/x/git-upload-pack", ("listed", 6)),
         ("POST", "/acme/x.git/git-upload-pack", ("listed", 6)),
         # a push, a gist, a comment, an upload
+        ("GET", "/acme/x/info/refs?service=git-receive-pack", ("path_not_listed", 6)),
+        ("GET", "/acme/x/info/refs?service=git-receive-pack&x=1", ("path_not_listed", 6)),
+        ("GET", "/acme/x/info/refs?service=git-receive-pack/../git-upload-pack", ("path_not_listed", 6)),
+        ("GET", "/acme/x/info/refs?other=git-receive-pack", ("listed", 5)),
+        ("HEAD", "/acme/x/info/refs?service=git-receive-pack", ("listed", 5)),
         ("POST", "/acme/x/git-receive-pack", ("path_not_listed", 6)),
         ("POST", "/gists", ("path_not_listed", 6)),
         ("POST", "/repos/acme/x/issues/1/comments", ("path_not_listed", 6)),
@@ -243,3 +248,14 @@ def test_two_spellings_of_one_path_get_one_answer(globs: list[str], raw: str, da
     )
     assert canonical(other) == path
     assert judged(found, other) == judged(found, raw) == judged(found, path)
+
+
+def test_who_may_get_only_hears_of_it_before_git_posts() -> None:
+    found = rules("methods: [GET]")
+    assert ask(found, "GET", "/acme/x/info/refs?service=git-upload-pack") == ("method_not_listed", 5)
+    assert ask(found, "GET", "/acme/x/info/refs") == ("listed", 5)
+
+
+def test_who_may_push_may_ask_for_it() -> None:
+    found = rules("methods: [GET]", "methods: [POST], paths: ['/*/*/git-receive-pack']")
+    assert ask(found, "GET", "/acme/x/info/refs?service=git-receive-pack") == ("listed", 5)

@@ -169,7 +169,7 @@ def of_curl(version: str, kind: str, refused: str, reason: str) -> Row:
 
 def of_git(name: str, clone: str) -> Row:
     fetched, pushed = clone + FETCHED, clone + PUSHED
-    return Row(name, "git", fetched, "a repository", pushed, "403", PATH, ("GH_TOKEN",), PASSWORD)
+    return Row(name, "git", fetched, "a repository", pushed, "remote: egress: blocked: ", PATH, ("GH_TOKEN",), PASSWORD)
 
 
 ROWS = [
