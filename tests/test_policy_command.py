@@ -25,6 +25,11 @@ personas:
         secret: {env: KEY, header: k, command: [gh, auth], optional: true}
     deny: [gist.test, d.test:22]
     env: [A, B]
+  worker:
+    extends: reader
+    filesystem: {write: [~/.cache, out], protect: [Makefile]}
+    tools: {allow: [Read, "Bash(git log*)"], deny: ["Write(*)"]}
+    sandbox: {backend: podman, memory: 4G, sockets: [/run/x.sock], allow_calls: [read, write]}
   empty: {}
 """
 MORE_TERMS = "require=a:b,c:* forbid=d upload_limit=1M session_limit=20M secret=command:gh"
@@ -52,7 +57,7 @@ def test_show_lists_the_personas_with_their_descriptions(run) -> None:
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert [line.split()[0] for line in lines[:2]] == ["navigator", "philosopher"]
-    assert [line.split() for line in lines[-2:]] == [["reader", "reads"], ["empty"]]
+    assert [line.split() for line in lines[-3:]] == [["reader", "reads"], ["worker", "reads"], ["empty"]]
 
 
 def test_show_lists_what_is_in_force_with_its_place(run) -> None:
@@ -70,6 +75,28 @@ def test_show_lists_what_is_in_force_with_its_place(run) -> None:
         "deny gist.test any p.yaml:16",
         "deny d.test 22 p.yaml:16",
     ]
+
+
+def test_show_tells_what_a_persona_says_of_its_room(run) -> None:
+    _, out, _ = run("show", "--policy", "p.yaml", "--persona", "worker")
+    assert out.splitlines()[2:10] == [
+        "filesystem write: ~/.cache, out",
+        "filesystem protect: Makefile",
+        "tools allow: Read, Bash(git log*)",
+        "tools deny: Write(*)",
+        "sandbox backend: podman",
+        "sandbox sockets: /run/x.sock",
+        "sandbox allow_calls: read, write",
+        "sandbox memory: 4G",
+    ]
+    told = json.loads(run("show", "--policy", "p.yaml", "--persona", "worker", "--json")[1])
+    assert told["filesystem"] == {"write": ["~/.cache", "out"], "read": [], "hide": [], "protect": ["Makefile"]}
+    assert told["tools"] == {"allow": ["Read", "Bash(git log*)"], "deny": ["Write(*)"]}
+    assert (told["sandbox"]["backend"], told["sandbox"]["sockets"], told["sandbox"]["cpus"]) == (
+        "podman",
+        ["/run/x.sock"],
+        None,
+    )
 
 
 def test_show_says_it_when_nothing_is_allowed(run) -> None:
@@ -110,7 +137,7 @@ def test_show_speaks_json(run) -> None:
         {"host": "d.test", "ports": [22], "source": "p.yaml:16"},
     ]
     _, out, _ = run("show", "--policy", "p.yaml", "--json")
-    assert json.loads(out)[-2] == {"persona": "reader", "description": "reads", "source": "p.yaml:4"}
+    assert json.loads(out)[-3] == {"persona": "reader", "description": "reads", "source": "p.yaml:4"}
 
 
 def test_show_of_an_unknown_persona_fails(run) -> None:

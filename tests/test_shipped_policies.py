@@ -76,6 +76,29 @@ def secrets(asker: Persona, host: str) -> set[str | None]:
     return {secret.env for secret in secrets_of(asker.request_rules(Target(Host(host), 443)))}
 
 
+LOOKING = {"Read", "Glob", "Grep", "Bash(git log*)"}
+MAKING = {"Read", "Write", "Edit", "Bash", "Glob", "Grep"}
+NO_CHANGES = ("Write(*)", "Edit(*)", "NotebookEdit(*)")
+TOOLS_OF = {
+    "navigator": (LOOKING, NO_CHANGES),
+    "philosopher": (LOOKING, NO_CHANGES),
+    "auditor": (LOOKING, NO_CHANGES),
+    "reviewer": (LOOKING | {"Bash(gh pr view*)", "Bash(gh issue list*)"}, NO_CHANGES),
+    "implementer": (MAKING, ()),
+    "craftsman": (MAKING, ()),
+}
+
+
+@pytest.mark.parametrize(("name", "allow", "deny"), [(name, *lists) for name, lists in TOOLS_OF.items()])
+def test_a_shipped_persona_has_the_tools_of_its_work(name: str, allow: set[str], deny: tuple[str, ...]) -> None:
+    tools = persona(name).tools
+    assert allow <= set(tools.allow)
+    assert tools.deny == deny
+    if deny:
+        assert {tool.partition("(")[0] for tool in tools.allow} == {"Read", "Glob", "Grep", "Bash"}
+        assert "Bash" not in tools.allow  # only with what it may run
+
+
 @pytest.mark.parametrize(("name", "hosts"), PERSONAS.items())
 def test_a_shipped_persona_reaches_what_its_work_needs(name: str, hosts: set[str]) -> None:
     it = persona(name)

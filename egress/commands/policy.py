@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from egress import policysources
 from egress.commands import policydraft
@@ -115,8 +115,18 @@ def _as_text(persona: Persona, book: Book) -> str:
         *(("allow", *_row(rule, ports_of(rule))) for rule in persona.allow),
         *(("deny", *_row(rule, "any" if rule.all_ports else ports_of(rule))) for rule in persona.deny),
     ]
-    head = [f"{persona.name}: {persona.description}", f"env: {' '.join(persona.env) or 'none'}"]
+    head = [f"{persona.name}: {persona.description}", f"env: {' '.join(persona.env) or 'none'}", *_room(persona)]
     return "\n".join([*head, _table(rows) or "allow  nothing"])
+
+
+def _room(persona: Persona) -> Iterator[str]:
+    """What it says of its files, its tools and its walls, a line each."""
+    said = {
+        **{f"filesystem {name}": paths for name, paths in persona.filesystem._asdict().items()},
+        **{f"tools {name}": rules for name, rules in persona.tools._asdict().items()},
+        **{f"sandbox {name}": value for name, value in persona.walls._asdict().items()},
+    }
+    return (f"{name}: {value if isinstance(value, str) else ', '.join(value)}" for name, value in said.items() if value)
 
 
 def _row(rule: Rule, ports: str) -> tuple[str, ...]:
@@ -133,6 +143,9 @@ def _as_json(persona: Persona, book: Book) -> str:
             "persona": persona.name,
             "description": persona.description,
             "env": persona.env,
+            "filesystem": persona.filesystem._asdict(),
+            "tools": persona.tools._asdict(),
+            "sandbox": persona.walls._asdict(),
             "hosts": [_host(host, fixed, source) for host, (fixed, source) in book.hosts.items()],
             "allow": [as_json(rule) for rule in persona.allow],
             "deny": [denial_as_json(rule) for rule in persona.deny],
