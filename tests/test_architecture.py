@@ -34,13 +34,14 @@ ROOMS = {
     "service": """
         attendance attribution audit auditfiles auditfollow auditunpack captureface controlsocket counsel counts
         dnsregister enforce enginestart errand filteredzone forward gateway httpface inspecting nameserver notify
-        originface oversight passage places policysources policywriter processes questions reception reload requestdesk
-        sessions socksface syntheticzone tlsguard toolhosts uploads users vault
+        originface oversight passage places policysources policywriter processes projectfile questions reception reload
+        requestdesk sessions signpost socksface syntheticzone tlsguard toolhosts uploads users vault
     """,
     "entry": "app cli",
 }
 DECLARED = {name: room for room, names in ROOMS.items() for name in names.split()}
 PACKAGES = {
+    "agentsettings": "pure",
     "wire": "wire",
     "net": "net",
     "inspection": "inspection",
@@ -50,9 +51,11 @@ PACKAGES = {
 
 CORE = {"pure", "wire", "net", "service"}
 FRAMEWORKS = {"inspection", "control"}
-# `egress doctor` examines the launcher, which it otherwise knows nothing of; inside a function.
+# `egress doctor` examines the launcher, which it otherwise knows nothing of, and `egress settings` has its list of
+# protected files; inside a function.
 DOORS = {
     ("egress.commands.doctor", "launcher.doctor"),
+    ("egress.commands.settings", "launcher.protect"),
     ("egress.commands.ca", "egress.inspection.kept"),
     *(("launcher.mint", f"egress.inspection.{module}") for module in ("authority", "bundle", "keystore")),
 }

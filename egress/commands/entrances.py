@@ -15,6 +15,7 @@ from egress.names import Malformed, as_address, split_authority
 from egress.net.listeners import close_listening, open_tcp, open_unix
 from egress.policy import Policy
 from egress.sessions import Door
+from egress.signpost import Entrance
 from egress.users import Users
 
 Opened = list[tuple[socket.socket, Door]]
@@ -54,6 +55,15 @@ def open_all(args: argparse.Namespace, policy: Policy, users: Users | None) -> O
 def close_all(opened: Opened) -> None:
     for sock, _ in opened:
         close_listening(sock)
+
+
+def addresses(opened: Opened) -> list[Entrance]:
+    """Those on the network that are one persona's."""
+    return [
+        Entrance(door.persona, *sock.getsockname()[:2])
+        for sock, door in opened
+        if door.persona and sock.family != socket.AF_UNIX
+    ]
 
 
 def describe(sock: socket.socket, door: Door) -> str:

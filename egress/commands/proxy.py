@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from egress import app, policysources
+from egress import app, policysources, signpost
 from egress.attribution import attributing
 from egress.commands import dns, entrances, foreground, supervision
 from egress.commands.say import Failure, complain, say
@@ -77,12 +78,22 @@ async def _serve(args: argparse.Namespace) -> int:
                 print(entrances.describe(sock, door), flush=True)
             await gate.start(personas)
             say(f"every decision goes to {setup.audit}")
-            await stop.wait()
+            with _signpost(opened):
+                await stop.wait()
             if nameserver is not None:
                 await nameserver.close()
     finally:
         entrances.close_all(opened)  # those that no gate took over
     return 0
+
+
+def _signpost(opened: entrances.Opened) -> AbstractContextManager[None]:
+    """For `egress settings`; a gate works as well without."""
+    try:
+        return signpost.posted(entrances.addresses(opened), os.environ)
+    except OSError as error:
+        say(f"warning: `egress settings` will not find this gate: {error.filename}: {error.strerror}")
+        return nullcontext()
 
 
 def _nameserver(args: argparse.Namespace, gate: app.Gate, setup: app.Setup, policy: Policy) -> Nameserver | None:
