@@ -115,9 +115,10 @@ def _writing(args: argparse.Namespace, persona: Persona, place: Place) -> Iterat
     other = projectfile.read(args.out, _SHARED if args.local else _LOCAL)
     _tell_of_other(other, persona.name)
     settings = document.parse(file.text or "", file.path)
-    merged = _merged(file, settings, wanted(persona, place), persona.name)
+    values = wanted(persona, place)
+    merged = _merged(file, settings, values, persona.name)
     _tell_of_replaced(file, merged)
-    _tell_of_own(file, merged.settings)
+    _tell_of_own(file, merged.settings, values)
     yield _settled(file, settings, merged.settings)
     told = projectfile.read(args.out, _MEMORY)
     yield Change(told, _remembered(told, lambda text: memory.put(text, memory.part_of(persona))))
@@ -196,11 +197,10 @@ def _tell_of_replaced(file: ProjectFile, merged: Merged) -> None:
         say(f"warning: {file.path}: {words}; it is {json.dumps(ours)} until `egress settings --remove`")
 
 
-def _tell_of_own(file: ProjectFile, settings: Tree) -> None:
+def _tell_of_own(file: ProjectFile, settings: Tree, values: Tree) -> None:
     for places in WIDENING:
-        if entries := own(settings, places):
-            more = ", ".join(map(str, entries))
-            say(f"note: {file.path}: {'.'.join(places)} also has, from you: {more}")
+        if more := [str(entry) for entry in own(settings, places) if entry not in (_at(values, places) or ())]:
+            say(f"note: {file.path}: {'.'.join(places)} also has, from you: {', '.join(more)}")
     for path, words in LOOSE.items():
         if _at(settings, path):
             say(f"warning: {file.path}: {'.'.join(path)} is yours and stays, but {words}")

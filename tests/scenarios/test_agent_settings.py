@@ -25,16 +25,21 @@ pytestmark = [pytest.mark.scenario, pytest.mark.timeout(600)]  # the first run d
 
 POLICY = """\
 version: 1
+hosts: {{model.test: "127.0.0.1:{port}"}}
 personas:
+  p:
+    allow: [{{host: model.test, private: true}}]
+    env: [ANTHROPIC_API_KEY]
+    tools: {{allow: [Bash], deny: ["Bash(rm *)"]}}
   maker:
     allow:
-      - {host: allowed.test, private: true}
-      - {host: partial.test, ports: 80, private: true, methods: [GET]}
-    tools: {allow: [Read, Write, Edit, Bash]}
-    filesystem: {hide: [hidden], protect: [kept]}
+      - {{host: allowed.test, private: true}}
+      - {{host: partial.test, ports: 80, private: true, methods: [GET]}}
+    tools: {{allow: [Read, Write, Edit, Bash]}}
+    filesystem: {{hide: [hidden], protect: [kept]}}
   looker:
     allow: [allowed.test]
-    tools: {allow: [Read, "Bash(git log*)"], deny: ["Write(*)", "Edit(*)"]}
+    tools: {{allow: [Read, "Bash(git log*)"], deny: ["Write(*)", "Edit(*)"]}}
 """
 
 
@@ -53,10 +58,10 @@ class Desk:
 
     def __init__(self, person: Person, installed: Path) -> None:
         self.person = person
-        authority = Authority(person.home, "localhost")
+        authority = Authority(person.project, "localhost", "model.test")
         self.model = Tools(authority.context())
         acquaint(person)
-        person.policy.write_text(POLICY)
+        person.policy.write_text(POLICY.format(port=self.model.port))
         (person.home / ".ssh").mkdir()
         (person.home / ".ssh/id").write_text("a secret key")
         (person.project / "hidden").mkdir()
@@ -180,3 +185,17 @@ def test_whoever_only_looks_runs_nothing_else(desk: Desk) -> None:
     assert done.code == 0, done
     assert not (desk.person.project / "written").exists()
     assert "not a git repository" in results  # which is git's own answer
+
+
+def test_an_agent_that_we_launch_leaves_its_own_sandbox_off(desk: Desk) -> None:
+    done = desk.egress("settings", "--persona", "p", "--inside")
+    assert (done.code, done.err) == (0, "")
+    desk.model.begin(Call("Bash", "echo ran here"), Call("Bash", "rm kept"), Say((REPLY,)))
+    given = {"ANTHROPIC_BASE_URL": "https://model.test", "NODE_EXTRA_CA_CERTS": f"{desk.person.project}/ca.pem"}
+    options = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
+    done_inside = desk.person.run(desk.claude, "-p", "hi", options=tuple(options))
+    assert done_inside.returncode == 0, done_inside
+    ran, refused = desk.model.results
+    assert "ran here" in ran
+    assert "denied" in refused
+    assert (desk.person.project / "kept").exists()
