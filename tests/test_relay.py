@@ -307,13 +307,16 @@ async def test_unix_sockets_are_relayed_too_and_never_taken_for_dead() -> None:
     with near_client, far_client, near_upstream, far_upstream:
         near_client.setblocking(False)
         near_upstream.setblocking(False)
-        relay = Relay(Stream(near_client, loop), Stream(near_upstream, loop), pipes, loop)
+        client, upstream = Stream(near_client, loop), Stream(near_upstream, loop)
+        relay = Relay(client, upstream, pipes, loop)
         far_client.sendall(b"x" * 100)
         far_client.shutdown(socket.SHUT_WR)
         far_upstream.shutdown(socket.SHUT_WR)
         assert await asyncio.wait_for(relay.done, 15) is Outcome.CLOSED
         assert not relay.lost_a_peer()
         assert far_upstream.recv(200) == b"x" * 100
+        client.close()
+        upstream.close()
 
 
 async def test_a_busy_tunnel_lets_others_have_their_turn() -> None:

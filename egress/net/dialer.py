@@ -18,12 +18,14 @@ import errno
 import os
 import socket
 from collections.abc import Iterable
+from functools import partial
 from itertools import zip_longest
 from typing import NamedTuple
 
 from egress.limits import LIMITS, Limits
 from egress.model import Candidate, Host, Vetted
 from egress.names import as_address
+from egress.net import readiness
 from egress.policy import Listeners
 from egress.refusals import Reason, Refused
 
@@ -96,10 +98,11 @@ class _Failure(NamedTuple):
 class _Race:
     """Attempts under way; at the end a winner, or why there is none."""
 
-    __slots__ = ("_ended", "_failures", "_loop", "_running", "_stagger", "_waiting", "_winner")
+    __slots__ = ("_ended", "_failures", "_loop", "_ready", "_running", "_stagger", "_waiting", "_winner")
 
     def __init__(self, addresses: tuple[Candidate, ...], loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._ready = readiness.of(loop)
         self._waiting = list(reversed(addresses))
         self._running: dict[socket.socket, Candidate] = {}
         self._failures: list[_Failure] = []
@@ -141,7 +144,7 @@ class _Race:
     def close(self) -> None:
         self._hold()
         for sock in self._running:
-            self._loop.remove_writer(sock.fileno())
+            self._ready.forget(sock.fileno())
             sock.close()
         self._running.clear()
         if self._winner is not None:  # it arrived, and in the same moment the dial was cancelled
@@ -167,12 +170,12 @@ class _Race:
             self._winner = sock
         else:
             self._running[sock] = address
-            self._loop.add_writer(sock.fileno(), self._happened, sock)
+            self._ready.when_writable(sock.fileno(), partial(self._happened, sock))
 
     def _happened(self, sock: socket.socket) -> None:
         if self._winner is not None:  # another won in this very turn of the loop; `close` takes this one
             return
-        self._loop.remove_writer(sock.fileno())
+        self._ready.remove(sock.fileno())  # a winner is the caller's, and nothing of ours stays with it
         self._look(sock, self._running.pop(sock))
         if sock not in self._running:
             self.advance()

@@ -15,6 +15,8 @@ import stat
 import struct
 from collections.abc import Callable
 
+from egress.net import readiness
+
 BACKLOG = 4096
 _AT_ONCE = 64  # connections taken before other work gets its turn
 _PAUSE = 0.2
@@ -29,6 +31,7 @@ class Listener:
     ) -> None:
         self.sock = sock
         self._accepted, self._loop = accepted, loop
+        self._ready = readiness.of(loop)
         self._pause: asyncio.TimerHandle | None = None
         sock.setblocking(False)
         self._watch()
@@ -37,12 +40,12 @@ class Listener:
         if self._pause is not None:
             self._pause.cancel()
         if self.sock.fileno() >= 0:
-            self._loop.remove_reader(self.sock.fileno())
+            self._ready.remove(self.sock.fileno())  # another process may have it too, and keep it open
             close_listening(self.sock)
 
     def _watch(self) -> None:
         self._pause = None
-        self._loop.add_reader(self.sock.fileno(), self._readable)
+        self._ready.when_readable(self.sock.fileno(), self._readable)
 
     def _readable(self) -> None:
         for _ in range(_AT_ONCE):
@@ -56,7 +59,7 @@ class Listener:
 
     def _rest(self, error: OSError) -> None:
         if error.errno in _EXHAUSTED:
-            self._loop.remove_reader(self.sock.fileno())
+            self._ready.ignore_input(self.sock.fileno())
             self._pause = self._loop.call_later(_PAUSE, self._watch)
 
 

@@ -22,7 +22,9 @@ import socket
 from enum import StrEnum
 
 from egress.limits import LIMITS
+from egress.net import readiness
 from egress.net.pipepool import Pipe, Pipes
+from egress.net.readiness import Readiness
 from egress.net.stream import Stream
 
 _BURST = 8  # turns one flow may take before others get theirs
@@ -52,8 +54,9 @@ class Relay:
     def __init__(self, client: Stream, upstream: Stream, pipes: Pipes, loop: asyncio.AbstractEventLoop) -> None:
         self._client, self._upstream = client, upstream
         self.done: asyncio.Future[Outcome] = loop.create_future()
-        self.up = Flow(client, upstream, self, pipes, loop)
-        self.down = Flow(upstream, client, self, pipes, loop)
+        ready = readiness.of(loop)
+        self.up = Flow(client, upstream, self, pipes, ready)
+        self.down = Flow(upstream, client, self, pipes, ready)
         self.up.start()
         if not self.done.done():  # the upstream may be gone already
             self.down.start()
@@ -68,9 +71,9 @@ class Relay:
     def stop(self, outcome: Outcome) -> None:
         """Cut both sides at once; a reset tells them that this was not the end of the data."""
         if not self.done.done():
+            self._finish(outcome)
             self._client.abort()
             self._upstream.abort()
-            self._finish(outcome)
 
     def lost_a_peer(self) -> bool:
         """A source that nobody watches, held up or at its end, died: no event would ever tell."""
@@ -87,23 +90,24 @@ class Relay:
 class Flow:
     __slots__ = (
         "_bulk",
+        "_from",
         "_held",
-        "_loop",
         "_pending",
         "_pipe",
         "_pipes",
+        "_ready",
         "_relay",
         "_sink",
         "_source",
+        "_to",
         "count",
         "ended",
     )
 
-    def __init__(
-        self, source: Stream, sink: Stream, relay: Relay, pipes: Pipes, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, source: Stream, sink: Stream, relay: Relay, pipes: Pipes, ready: Readiness) -> None:
         self._source, self._sink = source.sock, sink.sock
-        self._relay, self._pipes, self._loop = relay, pipes, loop
+        self._from, self._to = source.sock.fileno(), sink.sock.fileno()
+        self._relay, self._pipes, self._ready = relay, pipes, ready
         self._pending = bytes(source.buffer)  # read ahead of the tunnel, such as a ClientHello
         source.buffer.clear()
         self._pipe: Pipe | None = None
@@ -127,13 +131,12 @@ class Flow:
         return is_closed and _has_failed(self._source)
 
     def release(self) -> None:
-        for sock, forget in ((self._source, self._loop.remove_reader), (self._sink, self._loop.remove_writer)):
-            if sock.fileno() >= 0:
-                forget(sock.fileno())
+        self._ready.ignore_input(self._from)
+        self._ready.ignore_room(self._to)
         self._return_pipe()
 
     def _watch_source(self) -> None:
-        self._loop.add_reader(self._source.fileno(), self._readable)
+        self._ready.when_readable(self._from, self._readable)
 
     def _readable(self) -> None:
         try:
@@ -165,7 +168,7 @@ class Flow:
             if self._pipe is None:
                 return False
         try:
-            size = os.splice(self._source.fileno(), self._pipe.writer, self._pipe.size, flags=_SPLICE)
+            size = os.splice(self._from, self._pipe.writer, self._pipe.size, flags=_SPLICE)
         except BlockingIOError:
             self._return_pipe()
             raise
@@ -188,7 +191,7 @@ class Flow:
         except OSError:
             self._relay.stop(Outcome.RESET)
         else:
-            self._resume() if done else self._loop.add_writer(self._sink.fileno(), self._writable)
+            self._resume() if done else self._ready.when_writable(self._to, self._writable)
 
     def _unload(self) -> bool:
         if self._pending:
@@ -197,7 +200,7 @@ class Flow:
 
     def _resume(self) -> None:
         self._return_pipe()  # it may be long before more comes
-        self._loop.remove_writer(self._sink.fileno())
+        self._ready.ignore_room(self._to)
         self._watch_source()
 
     def _send(self, data: memoryview) -> int:
@@ -210,20 +213,20 @@ class Flow:
         assert self._pipe is not None  # noqa: S101  # held bytes are in it
         try:
             while self._held:
-                self._held -= os.splice(self._pipe.reader, self._sink.fileno(), self._held, flags=_SPLICE)
+                self._held -= os.splice(self._pipe.reader, self._to, self._held, flags=_SPLICE)
         except BlockingIOError:
             return False
         return True
 
     def _hold_up(self) -> bool:
         """Stop reading until the sink is ready."""
-        self._loop.remove_reader(self._source.fileno())
-        self._loop.add_writer(self._sink.fileno(), self._writable)
+        self._ready.ignore_input(self._from)
+        self._ready.when_writable(self._to, self._writable)
         return False
 
     def _end(self) -> bool:
         self.ended = True
-        self._loop.remove_reader(self._source.fileno())
+        self._ready.ignore_input(self._from)
         try:
             self._sink.shutdown(socket.SHUT_WR)
         except OSError:

@@ -2,7 +2,9 @@
 
 Plain non-blocking sockets rather than asyncio's transports: the bytes must be ours to splice, a
 back-pressured peer must simply not be read, and a refused one must be closable with nothing in
-flight. Each wait costs one reader registration and no task; a deadline is one timer for a whole phase.
+flight. A wait is a future and no task, and most of them cost no system call (see `readiness`). A deadline is for
+a whole phase, and a note until somebody waits: only then there is a timer, which is left running when the
+deadline moves, and looks again when its time has come. Most phases end without one.
 A peer that never makes us wait is made to let others have their turn.
 """
 
@@ -14,11 +16,14 @@ import socket
 import struct
 
 from egress.limits import LIMITS
+from egress.net import readiness
 from egress.wire.handshake import Handshake, T
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _PARTING, _PARTING_READS = 2.0, 64
 _BURST = 8  # reads in a row, none of them waited for
+_GRAIN = 0.001  # seconds; what a loop's clock and its timers may differ by
+_NEVER = float("inf")
 
 
 class Closed(ConnectionError):
@@ -26,16 +31,18 @@ class Closed(ConnectionError):
 
 
 class Stream:
-    __slots__ = ("_burst", "_expired", "_loop", "_reading", "_timer", "_writing", "buffer", "sock")
+    __slots__ = ("_burst", "_fd", "_loop", "_readiness", "_reading", "_timer", "_until", "_writing", "buffer", "sock")
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self.sock = sock
         self.buffer = bytearray()
+        self._fd = sock.fileno()  # -1 once it is closed
         self._loop = loop
+        self._readiness = readiness.of(loop)
         self._reading: asyncio.Future[None] | None = None
         self._writing: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._expired = False
+        self._until = _NEVER
         self._burst = 0
 
     async def fill(self) -> int:
@@ -75,10 +82,9 @@ class Stream:
 
     def expire_in(self, seconds: float | None) -> None:
         """From `seconds` on, every wait raises TimeoutError; None takes the deadline away."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._expired = False
-        self._timer = None if seconds is None else self._loop.call_later(seconds, self._expire)
+        self._until = _NEVER if seconds is None else self._loop.time() + seconds
+        if self._reading is not None or self._writing is not None:
+            self._mind_the_time()
 
     def finish_sending(self) -> None:
         with contextlib.suppress(OSError):  # it is gone already, and the reader will find that out
@@ -96,29 +102,29 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        self._forget(Closed("closed"))
-        self.sock.close()
+        if self._fd >= 0:
+            self._readiness.forget(self._fd)
+            self._end(Closed("closed"))
+            self.sock.close()
 
     def surrender(self) -> int:
         """The socket's descriptor, for another to have; this stream is done with it."""
-        self._forget(Closed("surrendered"))
+        self._readiness.remove(self._fd)
+        self._end(Closed("surrendered"))
         return self.sock.detach()
 
     def abort(self) -> None:
         """Close with a reset, so that the peer cannot take a cut stream for a whole one."""
-        with contextlib.suppress(OSError):
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self.close()
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self.close()
 
-    def _expire(self) -> None:
-        self._expired = True
-        self._wake(TimeoutError("deadline"))
-
-    def _forget(self, error: Exception) -> None:
-        self.expire_in(None)
-        if self.sock.fileno() >= 0:
-            self._loop.remove_reader(self.sock.fileno())
-            self._loop.remove_writer(self.sock.fileno())
+    def _end(self, error: Exception) -> None:
+        self._fd = -1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._wake(error)
 
     def _wake(self, error: Exception) -> None:
@@ -126,43 +132,62 @@ class Stream:
             if waiter is not None and not waiter.done():
                 waiter.set_exception(error)
 
+    def _mind_the_time(self) -> None:
+        """Be called when the deadline comes, or before."""
+        if self._timer is not None and self._timer.when() > self._until:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None and self._until != _NEVER:
+            self._timer = self._loop.call_at(self._until, self._look_at_the_time)
+
+    def _look_at_the_time(self) -> None:
+        self._timer = None
+        if self._is_late():
+            self._wake(TimeoutError("deadline"))
+        elif self._reading is not None or self._writing is not None:
+            self._mind_the_time()
+
+    def _is_late(self) -> bool:
+        return self._loop.time() > self._until - _GRAIN
+
     async def _yield(self) -> None:
         self._burst = 0
         await asyncio.sleep(0)
-        if self._expired:
+        if self._is_late():
             raise TimeoutError("deadline")
 
     async def _readable(self) -> None:
         self._burst = 0
-        self._reading = waiter = self._waiter()
-        fd = self.sock.fileno()
-        self._loop.add_reader(fd, _done, waiter)
+        self._reading = self._waiter()
+        self._readiness.when_readable(self._fd, self._has_input)
         try:
-            await waiter
+            await self._reading
         finally:
             self._reading = None
-            del waiter  # it may hold an exception that holds this very frame
-            if self.sock.fileno() == fd:  # not closed meanwhile: the number may be another's by now
-                self._loop.remove_reader(fd)
+            if self._fd >= 0:  # not closed meanwhile: the number may be another's by now
+                self._readiness.ignore_input(self._fd)
 
     async def _writable(self) -> None:
-        self._writing = waiter = self._waiter()
-        fd = self.sock.fileno()
-        self._loop.add_writer(fd, _done, waiter)
+        self._writing = self._waiter()
+        self._readiness.when_writable(self._fd, self._has_room)
         try:
-            await waiter
+            await self._writing
         finally:
             self._writing = None
-            del waiter
-            if self.sock.fileno() == fd:
-                self._loop.remove_writer(fd)
+            if self._fd >= 0:
+                self._readiness.ignore_room(self._fd)
+
+    def _has_input(self) -> None:
+        if self._reading is not None and not self._reading.done():
+            self._reading.set_result(None)
+
+    def _has_room(self) -> None:
+        if self._writing is not None and not self._writing.done():
+            self._writing.set_result(None)
 
     def _waiter(self) -> asyncio.Future[None]:
-        if self._expired:
-            raise TimeoutError("deadline")
+        if self._until != _NEVER:
+            if self._is_late():
+                raise TimeoutError("deadline")
+            self._mind_the_time()
         return self._loop.create_future()
-
-
-def _done(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
