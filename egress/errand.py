@@ -8,7 +8,7 @@ from egress.refusals import Reason, Refused
 from egress.requestdesk import Ruling
 from egress.uploads import Meter, Uploads
 from egress.wire.body import Body, Mask, response_body
-from egress.wire.http1 import Field, Request, Response, values
+from egress.wire.http1 import Field, Fields, Request, Response, values
 from egress.wire.masking import Masker
 
 _SAFE_TO_REPEAT = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -49,7 +49,7 @@ class Errand(NamedTuple):
         def covered(text: str) -> str:
             return masker.whole(text.encode("latin-1")).decode("latin-1")
 
-        fields = tuple(Field(name, covered(value)) for name, value in response.fields)
+        fields = Fields(Field(name, covered(value)) for name, value in response.fields)
         return response._replace(fields=fields, phrase=covered(response.phrase))
 
     def _mask(self) -> Mask | None:
@@ -65,4 +65,4 @@ def prepare(errand: Errand, ruling: Ruling, uploads: Uploads) -> Errand:
     changed = dict(put) | {"accept-encoding": "identity"}
     fields = [field for field in errand.request.fields if field.name not in changed]
     fields += [Field(name, value) for name, value in changed.items()]
-    return errand._replace(request=errand.request._replace(fields=tuple(fields)), meter=meter, masks=masks)
+    return errand._replace(request=errand.request._replace(fields=Fields(fields)), meter=meter, masks=masks)

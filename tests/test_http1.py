@@ -49,7 +49,7 @@ def refused(*lines: bytes) -> bool:
 
 def test_a_request_is_read_and_what_stands_behind_it_is_left() -> None:
     result = outcome(read, [GET + HOST + b"X-Y: \t a b \t\r\n\r\nGET behind it"])
-    fields = (Field("host", "allowed.test"), Field("x-y", "a b"))
+    fields = Fields([Field("host", "allowed.test"), Field("x-y", "a b")])
     assert result == Outcome(Request("GET", "http://allowed.test/", 1, fields, 0), b"", b"GET behind it")
 
 
@@ -412,11 +412,11 @@ def test_whatever_is_wrong_with_an_answer_is_a_bad_response(head: bytes) -> None
     ],
 )
 def test_the_members_of_a_list(value: str, members: list[str]) -> None:
-    assert http1.tokens((Field("connection", value),), "connection") == members
+    assert http1.tokens(Fields([Field("connection", value)]), "connection") == members
 
 
 def keeps(minor: int, **fields: str) -> bool:
-    written = tuple(Field(name.replace("_", "-"), value) for name, value in fields.items())
+    written = Fields(Field(name.replace("_", "-"), value) for name, value in fields.items())
     return Request("GET", "http://a.test/", minor, written, 0).keeps_alive
 
 
@@ -433,17 +433,17 @@ def test_who_stays_connected() -> None:
 
 
 def test_which_upstream_stays_connected() -> None:
-    stay = (Field("connection", "keep-alive"),)
-    assert Response(200, "", 1, (), 5).keeps_alive
-    assert Response(200, "", 1, (), CHUNKED).keeps_alive
+    none, stay = Fields(), Fields([Field("connection", "keep-alive")])
+    assert Response(200, "", 1, none, 5).keeps_alive
+    assert Response(200, "", 1, none, CHUNKED).keeps_alive
     assert Response(200, "", 0, stay, 5).keeps_alive
     assert not Response(200, "", 1, stay, UNTIL_CLOSE).keeps_alive
     assert not Response(200, "", 0, stay, CHUNKED).keeps_alive
-    assert not Response(200, "", 0, (), 5).keeps_alive
+    assert not Response(200, "", 0, none, 5).keeps_alive
 
 
 def passed_on(*fields: tuple[str, str]) -> list[str]:
-    return [field.name for field in http1.end_to_end(tuple(Field(*field) for field in fields))]
+    return [field.name for field in http1.end_to_end(Fields(Field(*field) for field in fields))]
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def requests(draw: st.DrawFn) -> Request:
     framing = draw(_FRAMING)
     others = draw(st.lists(st.tuples(_NAME, _VALUE), max_size=6))
     fields = [("host", "allowed.test"), *others, *framing]
-    cleaned = tuple(Field(name.lower(), value.strip(" \t")) for name, value in draw(st.permutations(fields)))
+    cleaned = Fields(Field(name.lower(), value.strip(" \t")) for name, value in draw(st.permutations(fields)))
     length = {(): 0, "content-length": 7, "transfer-encoding": CHUNKED}[framing[0][0] if framing else ()]
     uri = "http://allowed.test/" + draw(st.text("abc/?%&=;\\\"<>{}|^`~!$'()*+,@[]", max_size=20))
     return Request(draw(st.sampled_from(["GET", "POST", "M-SEARCH", "x"])), uri, 1, cleaned, length)

@@ -7,7 +7,7 @@ import pytest
 from egress.model import Host, Target
 from egress.net.upstream import Upstream
 from egress.refusals import Reason, Refused
-from egress.wire.http1 import CHUNKED, UNTIL_CLOSE, Field, Request, Response
+from egress.wire.http1 import CHUNKED, UNTIL_CLOSE, Field, Fields, Request, Response
 from egress.wire.rewrite import check_demands, request_head, response_head, wants_websocket
 
 TARGET = Target(Host("allowed.test"), 80)
@@ -16,11 +16,11 @@ SOCKET = {"connection": "Upgrade", "upgrade": "websocket"}
 
 def request(method: str = "GET", length: int = 0, minor: int = 1, **fields: str) -> Request:
     written = (("host", "written.test"), *((name.replace("_", "-"), value) for name, value in fields.items()))
-    return Request(method, "http://allowed.test/x", minor, tuple(Field(*field) for field in written), length)
+    return Request(method, "http://allowed.test/x", minor, Fields(Field(*field) for field in written), length)
 
 
 def response(status: int = 200, length: int = 5, **fields: str) -> Response:
-    written = tuple(Field(name.replace("_", "-"), value) for name, value in fields.items())
+    written = Fields(Field(name.replace("_", "-"), value) for name, value in fields.items())
     return Response(status, "Fine", 1, written, length)
 
 

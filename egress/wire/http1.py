@@ -8,6 +8,8 @@ framing, and what goes upstream is written anew from what was understood, never 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from egress.limits import LIMITS, Limits
@@ -39,7 +41,15 @@ class Field(NamedTuple):
     value: str
 
 
-Fields = tuple[Field, ...]
+class Fields(tuple[Field, ...]):  # noqa: SLOT001  # what is cached must stand somewhere
+    """Header lines in their order. Much is asked of them by name, and mostly of names that are not there."""
+
+    @cached_property
+    def by_name(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, value in self:
+            found.setdefault(name, []).append(value)
+        return found
 
 
 class Request(NamedTuple):
@@ -103,22 +113,25 @@ def parse_fields(text: str, limits: Limits = LIMITS) -> Fields:
     found = _FIELD.findall(text)
     if len(found) > limits.header_count:
         raise Refused(Reason.TOO_LARGE, f"more than {limits.header_count} header lines")
-    return tuple(Field(name.lower(), value.strip(" \t")) for name, value in found)
+    return Fields([Field(name.lower(), value.strip(" \t")) for name, value in found])
 
 
-def values(fields: Fields, name: str) -> list[str]:
-    return [field.value for field in fields if field.name == name]
+def values(fields: Fields, name: str) -> Sequence[str]:
+    return fields.by_name.get(name, ())
 
 
 def tokens(fields: Fields, name: str) -> list[str]:
     """The comma-separated members of a list header, in lower case."""
-    members = ",".join(values(fields, name)).lower().split(",")
+    if name not in fields.by_name:
+        return []
+    members = ",".join(fields.by_name[name]).lower().split(",")
     return [token for member in members if (token := member.strip(" \t"))]
 
 
 def end_to_end(fields: Fields) -> list[Field]:
     """The fields that may be passed on: not hop-by-hop, not named by Connection."""
-    dropped = HOP_BY_HOP.union(tokens(fields, "connection")) - _NEVER_STRIPPED | {"transfer-encoding"}
+    named = tokens(fields, "connection")
+    dropped = HOP_BY_HOP.union(named) - _NEVER_STRIPPED | {"transfer-encoding"} if named else HOP_BY_HOP
     return [field for field in fields if field.name not in dropped]
 
 
@@ -135,7 +148,8 @@ def _head(buffer: bytearray, limits: Limits, first_line: int) -> Handshake[str]:
         _check_lines(buffer, searched)
         searched = max(0, len(buffer) - 3)
         yield NOTHING
-    _check_size(buffer[: end + 4], limits, first_line)
+    if end + 4 > min(first_line, limits.header_bytes):  # a head as short as that is within all bounds
+        _check_size(buffer[: end + 4], limits, first_line)
     head = buffer[: end + 2].decode("latin-1")
     del buffer[: end + 4]
     return head

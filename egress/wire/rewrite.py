@@ -16,13 +16,19 @@ def check_demands(request: Request) -> None:
     """Refuse what a request asks of its next hop and the gate cannot grant."""
     if any(value.lower() != "100-continue" for value in values(request.fields, "expect")):
         raise Refused(Reason.MALFORMED_REQUEST, "an expectation other than 100-continue")
-    wanted = tokens(request.fields, "upgrade") if "upgrade" in tokens(request.fields, "connection") else []
+    wanted = _upgrade(request)
     if wanted and (wanted != ["websocket"] or request.method != "GET" or request.length):
         raise Refused(Reason.UNSUPPORTED, f"upgrade to {wanted!r}; only a GET to websocket is passed on")
 
 
 def wants_websocket(request: Request) -> bool:
-    return "upgrade" in tokens(request.fields, "connection") and tokens(request.fields, "upgrade") == ["websocket"]
+    return _upgrade(request) == ["websocket"]
+
+
+def _upgrade(request: Request) -> list[str]:
+    """What it would rather speak; it counts only where Connection names it."""
+    wanted = tokens(request.fields, "upgrade")
+    return wanted if wanted and "upgrade" in tokens(request.fields, "connection") else []
 
 
 class NextProxy(Protocol):
