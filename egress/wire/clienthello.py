@@ -24,6 +24,8 @@ The server may ask for a second hello, and may go by the name in that one: see `
 
 from __future__ import annotations
 
+import re
+from struct import Struct
 from typing import NamedTuple
 
 from egress.limits import LIMITS
@@ -33,9 +35,10 @@ from egress.refusals import Reason, Refused
 from egress.wire.handshake import NOTHING, Handshake
 
 _RECORD_HEADER, _MESSAGE_HEADER = 5, 4
-# What the first bytes of a handshake record may be: its type, a version, and half of a length. The version
-# means nothing any more; 03 00 is what older GnuTLS writes there.
-_HEADER = (b"\x16", b"\x03", b"\x00\x01\x02\x03", bytes(range(0x41)))
+# What the first bytes of a handshake record may be, however few of them are there: its type, a version, a length.
+# The version means nothing any more; 03 00 is what older GnuTLS writes there.
+_HEADER = re.compile(rb"(?:\x16(?:\x03(?:[\x00-\x03](?:[\x00-\x40].?)?)?)?)?", re.DOTALL)
+_EXTENSION = Struct("!HH")  # its type and its length
 _MAX_RECORD = 1 << 14
 _CLIENT_HELLO = 1
 _SHORTEST = 2 + 32 + 1 + 4 + 2  # version, random, no session, one cipher suite, one compression method
@@ -117,16 +120,15 @@ def _message(buffer: bytearray, at: int, limit: int) -> Handshake[tuple[memoryvi
 def _record(buffer: bytearray, at: int, limit: int) -> Handshake[tuple[int, int]]:
     """Where the content of the handshake record at `at` begins and ends."""
     while True:
-        header = buffer[at : at + _RECORD_HEADER]
-        if not all(byte in allowed for byte, allowed in zip(header, _HEADER, strict=False)):
+        start = at + _RECORD_HEADER
+        if _HEADER.fullmatch(buffer, at, start) is None:
             raise _not_tls(f"{bytes(buffer[at : at + 16])!r} does not begin a TLS handshake record")
-        if len(header) == _RECORD_HEADER:
+        if len(buffer) >= start:
             break
         yield NOTHING
-    length = int.from_bytes(header[3:], "big")
+    length = buffer[at + 3] << 8 | buffer[at + 4]
     if not 1 <= length <= _MAX_RECORD:
         raise _not_tls(f"a record of {length} bytes, expected 1 to {_MAX_RECORD}")
-    start = at + _RECORD_HEADER
     if start + length > limit:
         raise too_long(limit)
     return start, start + length
@@ -166,12 +168,16 @@ def _extension_block(message: memoryview) -> memoryview:
 
 def _extensions(block: memoryview) -> dict[int, memoryview]:
     found: dict[int, memoryview] = {}
-    while block:
-        kind = int.from_bytes(block[:2], "big")
-        content, block = _vector(block[2:], 2, "an extension")
+    at, end = 0, len(block)
+    while at < end:
+        start = at + _EXTENSION.size
+        kind, length = _EXTENSION.unpack_from(block, at) if start <= end else (0, end)
+        at = start + length
+        if at > end:
+            raise _too_short("an extension")
         if kind in found:
             raise _not_tls(f"a ClientHello with extension {kind} twice")
-        found[kind] = content
+        found[kind] = block[start:at]
     return found
 
 
@@ -214,12 +220,16 @@ def _vector(data: memoryview, width: int, what: str, reason: Reason = Reason.NOT
     """The vector at the front, whose length takes `width` bytes, and what follows it."""
     end = width + int.from_bytes(data[:width], "big")
     if end > len(data):
-        raise Refused(reason, f"{what} of the ClientHello is longer than what holds it")
+        raise _too_short(what, reason)
     return data[width:end], data[end:]
 
 
 def _not_tls(detail: str) -> Refused:
     return Refused(Reason.NOT_TLS, detail)
+
+
+def _too_short(what: str, reason: Reason = Reason.NOT_TLS) -> Refused:
+    return Refused(reason, f"{what} of the ClientHello is longer than what holds it")
 
 
 def too_long(limit: int) -> Refused:
