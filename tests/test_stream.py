@@ -179,6 +179,15 @@ async def test_closing_twice_is_closing_once() -> None:
             await ours.fill()
 
 
+async def test_reading_on_after_the_close_is_an_error_whatever_was_read_before() -> None:
+    with stream() as (ours, far):
+        far.sendall(b"x")
+        assert await ours.fill() == 1
+        ours.close()
+        with pytest.raises(OSError):
+            await ours.fill()
+
+
 async def test_a_cancelled_wait_leaves_the_stream_usable() -> None:
     with stream() as (ours, far):
         waiting = asyncio.create_task(ours.fill())

@@ -31,7 +31,10 @@ class Closed(ConnectionError):
 
 
 class Stream:
-    __slots__ = ("_burst", "_fd", "_loop", "_readiness", "_reading", "_timer", "_until", "_writing", "buffer", "sock")
+    __slots__ = (
+        "_burst", "_drained", "_fd", "_loop", "_readiness", "_reading", "_timer", "_until", "_writing",
+        "buffer", "sock",
+    )  # fmt: skip
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self.sock = sock
@@ -44,12 +47,15 @@ class Stream:
         self._timer: asyncio.TimerHandle | None = None
         self._until = _NEVER
         self._burst = 0
+        self._drained = False  # the last read took all there was
 
     async def fill(self) -> int:
         """Append what the peer sends next to the buffer; 0 is its end of sending."""
         self._burst += 1
         if self._burst > _BURST:
             await self._yield()
+        if self._drained:  # to ask for more at once would be in vain
+            await self._readable()
         while True:
             try:
                 data = self.sock.recv(LIMITS.read)
@@ -57,6 +63,7 @@ class Stream:
                 await self._readable()
             else:
                 self.buffer += data
+                self._drained = 0 < len(data) < LIMITS.read
                 return len(data)
 
     async def send(self, data: bytes | bytearray | memoryview) -> None:
@@ -122,6 +129,7 @@ class Stream:
 
     def _end(self, error: Exception) -> None:
         self._fd = -1
+        self._drained = False  # who reads on is to hear of it
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
