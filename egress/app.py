@@ -67,7 +67,7 @@ class Gate:
 
     def __init__(self, setup: Setup, policy: Policy, loop: asyncio.AbstractEventLoop) -> None:
         limits = fit_descriptors(setup.limits)
-        self.audit = Audit(setup.audit, new_session_id(), setup.report)
+        self.audit = Audit(setup.audit, new_session_id(), setup.report, loop.call_soon)
         self.audit.probe()
         self.live = Live(policy)
         self.traffic = Traffic(loop, limits)

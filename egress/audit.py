@@ -1,9 +1,10 @@
-"""The audit trail: JSON Lines, appended one write(2) per record.
+"""The audit trail: JSON Lines, appended whole, with one write(2) for a record or for several.
 
 Nothing passes unlogged: an allow that cannot be written is refused instead (`audit_unavailable`).
 Records about what is already over (ends, denials) cannot be refused; while the log is unavailable they
 wait in a bounded queue and are written first when it is back, so an outage shortens the log only if
-it outlasts the queue, and then a `gap` record says by how much.
+it outlasts the queue, and then a `gap` record says by how much. Ends may wait in that queue also for others of
+the same turn of the event loop, and go with them or with the next decision, whichever comes first.
 
 Each record first makes sure that the file it holds open is still the one at its path. So rotation by
 rename needs no signal, and a log that was deleted, or replaced by a symlink, a FIFO or a directory, is
@@ -12,11 +13,12 @@ noticed before the next connection is let through rather than after.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -96,9 +98,17 @@ class GapRecord(Record, frozen=True, kw_only=True):
 class Audit:
     """One file, one session. `path` may be shared with other gates: appends do not mix."""
 
-    def __init__(self, path: str, session: str, report: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        path: str,
+        session: str,
+        report: Callable[[str], None] = lambda _: None,
+        soon: Callable[[Callable[[], None]], object] = lambda call: call(),
+    ) -> None:
         self.path = path
         self._report = report
+        self._soon = soon  # calls something when this turn is over
+        self._due = False  # it has been asked to
         self.session = session
         self.failing: str | None = None  # why the last write failed, while it does
         self._encode = msgspec.json.Encoder().encode
@@ -164,20 +174,15 @@ class Audit:
         outcome: str,
         status: int | None = None,
     ) -> None:
-        self._write_or_keep(
-            EndRecord(
-                ts=timestamp(),
-                session=self.session,
-                persona=persona,
-                id=number,
-                ip=ip,
-                up=up,
-                down=down,
-                ms=ms,
-                outcome=outcome,
-                status=status or UNSET,
-            )
-        )
+        record = EndRecord(
+            ts=timestamp(), session=self.session, persona=persona, id=number,
+            ip=ip, up=up, down=down, ms=ms, outcome=outcome, status=status or UNSET,
+        )  # fmt: skip
+        self._keep(record)
+        if not self._due:
+            self._due = True
+            self._soon(self._flush_if_due)
+        self._show(record)
 
     def policy(self, generation: int, error: str | None) -> None:
         self._write_or_keep(
@@ -199,20 +204,29 @@ class Audit:
 
     def _must_write(self, record: Record) -> None:
         try:
-            self._drain()
-            self._file.append(self._encode(record) + b"\n")
+            if self._lost:
+                self._drain()
+            self._drain(self._encode(record) + b"\n")
         except OSError as error:
             raise self._unavailable(error) from None
         self._available()
         self._show(record)
 
     def _write_or_keep(self, record: Record) -> None:
+        self._keep(record)
+        self._flush()
+        self._show(record)
+
+    def _keep(self, record: Record) -> None:
         self._waiting.append(self._encode(record) + b"\n")
         if len(self._waiting) > _WAITING:
             self._waiting.popleft()
             self._lost += 1
-        self._flush()
-        self._show(record)
+
+    def _flush_if_due(self) -> None:
+        self._due = False
+        if self._waiting:  # a decision may have taken them along
+            self._flush()
 
     def _show(self, record: Record) -> None:
         for reader in self._readers:
@@ -225,13 +239,19 @@ class Audit:
         except OSError as error:
             self._unavailable(error)
 
-    def _drain(self) -> None:
-        while self._waiting:
-            self._file.append(self._waiting[0])
-            self._waiting.popleft()
+    def _drain(self, *last: bytes) -> None:
+        """Write what waits, and these."""
+        if lines := (*self._waiting, *last):
+            try:
+                self._file.append(lines)
+            except _Cut as cut:
+                for _ in range(cut.whole):
+                    self._waiting.popleft()
+                raise
+            self._waiting.clear()
         if self._lost:
             gap = GapRecord(ts=timestamp(), session=self.session, persona="", id=self.next_id(), lost=self._lost)
-            self._file.append(self._encode(gap) + b"\n")
+            self._file.append((self._encode(gap) + b"\n",))
             self._lost = 0
 
     def _unavailable(self, error: OSError) -> Refused:
@@ -247,6 +267,14 @@ class Audit:
         self.failing = None
 
 
+class _Cut(OSError):
+    """Not all that was to be written is there; of the records that were, so many are whole."""
+
+    def __init__(self, whole: int) -> None:
+        super().__init__(errno.ENOSPC, "no space left on device")
+        self.whole = whole
+
+
 class _LogFile:
     """The regular file at a path, reopened whenever it is no longer there."""
 
@@ -256,14 +284,17 @@ class _LogFile:
         self._identity = (-1, -1)
         self._torn = False
 
-    def append(self, line: bytes) -> None:
+    def append(self, lines: Sequence[bytes]) -> None:
         self.ready()
+        data = b"".join(lines) if len(lines) > 1 else lines[0]
         if self._torn:  # a full disk cut a record short: end that line before the next one
-            line = b"\n" + line
-        written = os.write(self._fd, line)
-        self._torn = written != len(line)
-        if self._torn:
-            raise OSError(28, "no space left on device")
+            data = b"\n" + data
+        written = os.write(self._fd, data)
+        if written < len(data):
+            whole = data.count(b"\n", self._torn, written)
+            self._torn = (self._torn and not written) or data[:written][-1:] not in (b"", b"\n")
+            raise _Cut(whole)
+        self._torn = False
 
     def ready(self) -> None:
         try:

@@ -324,7 +324,7 @@ async def gate(
     loop = asyncio.get_running_loop()
     fixed = {Host(name): Fixed("127.0.0.1", port) for name, port in (hosts or {}).items()}
     policy = Policy({"p": Persona("p", allow, deny)}, fixed)
-    audit = Audit(str(tmp_path / "audit.jsonl"), "test")
+    audit = Audit(str(tmp_path / "audit.jsonl"), "test", soon=loop.call_soon)
     traffic, resolver = Traffic(loop, limits), names or Resolver(loop, limits)
     vault = Vault({} if environ is None else environ)
     desk = Desk(vault, Uploads())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,72 @@ def test_a_full_disk_refuses_and_a_torn_line_spoils_no_other(
     allow(audit)
     first, torn, last = path.read_bytes().splitlines()
     assert (json.loads(first)["id"], len(torn), json.loads(last)["id"]) == (1, 10, 3)
+
+
+class Disk:
+    """Takes so many bytes and no more."""
+
+    def __init__(self, room: int) -> None:
+        self._room, self._write = room, os.write
+
+    def write(self, fd: int, data: bytes) -> int:
+        if not self._room:
+            raise OSError(28, "no space left on device")
+        written = self._write(fd, data[: self._room])
+        self._room -= written
+        return written
+
+
+@pytest.mark.parametrize("room", range(0, 700, 7))
+def test_several_records_that_a_full_disk_cuts_are_each_there_once_in_the_end(
+    audit: Audit, path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    path.mkdir()
+    for number in range(4):
+        audit.end(number, "p", None, 1, 2, 3, "closed")
+    path.rmdir()
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", Disk(room).write)
+        for _ in range(2):
+            with pytest.raises(Refused):
+                allow(audit)
+    allow(audit)
+    whole = [json.loads(line) for line in path.read_bytes().splitlines() if line.endswith(b"}")]
+    assert [record["id"] for record in whole] == [0, 1, 2, 3, 3]
+
+
+def test_ends_of_one_turn_are_written_together_when_it_is_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later: list[Callable[[], None]] = []
+    writes: list[bytes] = []
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: writes.append(data) or real(fd, data))
+    audit = Audit(str(path), "k3f9", soon=later.append)
+    for _ in range(2):
+        for number in range(5):
+            audit.end(number, "p", None, 1, 2, 3, "closed")
+        (turn,) = later
+        later.clear()
+        turn()
+    assert [record["id"] for record in lines(path)] == [*range(5), *range(5)]
+    assert len(writes) == 2
+
+
+@pytest.mark.parametrize("verdict", [allow, deny])
+def test_a_decision_waits_for_no_turn_and_takes_the_ends_before_it_along(path: Path, verdict: Any) -> None:
+    later: list[Callable[[], None]] = []
+    audit = Audit(str(path), "k3f9", soon=later.append)
+    audit.end(7, "p", None, 1, 2, 3, "closed")
+    verdict(audit)
+    assert [record["event"] for record in lines(path)] == ["end", "decision"]
+    later[0]()
+    assert len(lines(path)) == 2
+
+
+def test_what_waits_for_its_turn_is_written_before_the_log_is_closed(path: Path) -> None:
+    audit = Audit(str(path), "k3f9", soon=lambda _: None)
+    audit.end(7, "p", None, 1, 2, 3, "closed")
+    audit.close()
+    assert len(lines(path)) == 1
 
 
 def test_two_gates_may_share_a_log(path: Path) -> None:
