@@ -221,7 +221,8 @@ def _by_pattern_and_port(rules: Iterable[Rule]) -> Mapping[tuple[Pattern, int], 
 def _entry(rules: list[Rule], verdict: Verdict) -> Entry:
     reason = Reason.LISTED if verdict is Verdict.ALLOW else Reason.DENIED
     ports: dict[int, Decision] = {}
-    for rule in sorted(rules, key=lambda rule: not rule.needs_inspection):
+    ordered = sorted(rules, key=lambda rule: not rule.needs_inspection) if len(rules) > 1 else rules
+    for rule in ordered:
         answer = Decision(verdict, reason, rule)
         for port in rule.ports:
             ports.setdefault(port, answer)

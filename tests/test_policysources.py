@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from egress import policysources
 from egress.model import Host, Target
-from egress.policysources import MAX_BYTES, Sources, fingerprint, is_shipped, load, locate, read
+from egress.policysources import MAX_BYTES, Sources, Undisturbed, fingerprint, is_shipped, load, locate, read
 from egress.problems import PolicyError, UnknownPersona
 
 PERSONA = "version: 1\npersonas: {%s: {allow: [%s]}}\n"
@@ -312,3 +313,20 @@ def count_calls(work: object) -> int:
     finally:
         sys.setprofile(before)
     return seen
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_who_makes_a_policy_leaves_the_collector_as_it_was(tmp_path: Path, collecting: bool) -> None:
+    (tmp_path / "bad.yaml").write_text("version: 2\n")
+    before = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        load(locate(environ={}))
+        assert gc.isenabled() == collecting
+        with pytest.raises(PolicyError):
+            load(locate([str(tmp_path / "bad.yaml")], environ={}))
+        assert gc.isenabled() == collecting
+        with Undisturbed():
+            assert not gc.isenabled()
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -53,9 +53,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     inquiry = _inquiry(args)
     sources = sources_of(args)._replace(persona=None)  # an unknown one is told with the known ones
-    book = policysources.read(sources)
-    policy = book.policy(sources.allow)
-    persona = _as_it_would_run(persona_of(args, policy), policy)
+    with policysources.Undisturbed():
+        book = policysources.read(sources)
+        policy = book.policy(sources.allow)
+        persona = _as_it_would_run(persona_of(args, policy), policy)
     answer = judge(inquiry, persona, policy)
     print(_as_json(answer, persona) if args.json else _as_text(answer, persona))
     if not answer.decision.allowed:
