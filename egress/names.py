@@ -57,6 +57,7 @@ def parse_port(text: str) -> int:
     return port
 
 
+@lru_cache(maxsize=4096)
 def parse_authority(text: str, default_port: int | None = None) -> Target:
     """`host:port`, `host` where a default is given, `[v6]:port`. No userinfo, no zone, no blanks."""
     host, port = split_authority(text)

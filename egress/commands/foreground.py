@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -28,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(serve: Coroutine[Any, Any, int]) -> int:
     import uvloop
 
+    gc.freeze()  # what is there by now stays, and is not gone through for garbage again and again
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve)
 
