@@ -86,7 +86,7 @@ def test_the_values_are_the_persona_s(run: Run) -> None:
     assert {key: value for key, value in sandbox.items() if isinstance(value, bool)} == {
         "enabled": True,
         "failIfUnavailable": True,
-        "autoAllowBashIfSandboxed": False,
+        "autoAllowBashIfSandboxed": True,
         "allowUnsandboxedCommands": False,
     }
     assert sandbox["network"] == {
@@ -111,8 +111,15 @@ def test_its_own_tools_are_told_of_the_same_files(run: Run) -> None:
     assert {"Edit(.env)", "Edit(*.pem)", "Edit(/.git/hooks)", "Edit(Makefile)"} <= denied
 
 
-def test_without_a_gate_what_only_a_gate_can_tell_apart_is_left_out(run: Run) -> None:
+def test_without_a_gate_hosts_that_only_a_gate_can_tell_apart_are_allowed_whole_and_that_is_said(run: Run) -> None:
     err = run(*of_p())[2]
+    assert written()["sandbox"]["network"]["allowedDomains"] == ["a.test", "*.b.test", "api.b.test", "d.test"]
+    assert written()["sandbox"]["network"]["deniedDomains"] == ["gist.b.test"]
+    assert "warning: allowed with all requests, since only a gate can tell them apart: api.b.test, d.test\n" in err
+
+
+def test_a_person_can_have_them_left_out(run: Run) -> None:
+    err = run(*of_p("--exact-hosts"))[2]
     network = written()["sandbox"]["network"]
     assert network["allowedDomains"] == ["a.test", "*.b.test"]
     assert network["deniedDomains"] == ["gist.b.test", "api.b.test"]  # which the wildcard would take in
@@ -121,15 +128,14 @@ def test_without_a_gate_what_only_a_gate_can_tell_apart_is_left_out(run: Run) ->
     assert "requests apart: api.b.test, d.test\n" in err
 
 
-def test_a_person_can_have_partial_hosts_whole(run: Run) -> None:
-    run(*of_p("--whole-hosts"))
-    assert written()["sandbox"]["network"]["allowedDomains"] == ["a.test", "*.b.test", "api.b.test", "d.test"]
-    assert written()["sandbox"]["network"]["deniedDomains"] == ["gist.b.test"]
+def test_that_rules_for_commands_do_not_hold_in_the_sandbox_is_said_once(run: Run) -> None:
+    note = "note: commands in the sandbox run without asking"
+    assert note in run(*of_p())[2]
+    assert note not in run(*of_p())[2]
 
 
-def test_whoever_may_run_anything_is_not_asked(run: Run) -> None:
-    run(*of_q())
-    assert written()["sandbox"]["autoAllowBashIfSandboxed"] is True
+def test_whoever_may_run_anything_is_not_told(run: Run) -> None:
+    assert "without asking" not in run(*of_q())[2]
 
 
 def test_an_agent_inside_our_sandbox_is_told_of_its_tools_alone(run: Run) -> None:
@@ -142,7 +148,7 @@ def test_an_agent_inside_our_sandbox_is_told_of_its_tools_alone(run: Run) -> Non
 def test_a_running_gate_is_found(run: Run) -> None:
     others = [Entrance("q", "127.0.0.1", 1), Entrance("p", "192.0.2.1", 2), Entrance("p", "127.0.0.1", 3)]
     with signpost.posted(others, os.environ):
-        assert run(*of_p())[2] == ""
+        assert "no gate" not in run(*of_p())[2]
     assert written()["sandbox"]["network"]["socksProxyPort"] == 3
     assert "no gate" in run(*of_p())[2]
     assert "httpProxyPort" not in written()["sandbox"]["network"]
@@ -254,7 +260,6 @@ def test_an_empty_file_of_a_person_stays(run: Run) -> None:
         (("enabled",), 1),  # which is not true
         (("failIfUnavailable",), False),
         (("allowUnsandboxedCommands",), True),
-        (("autoAllowBashIfSandboxed",), True),  # p runs what its rules name
         (("network", "allowLocalBinding"), True),
         (("network", "httpProxyPort"), 8080),
     ],
@@ -290,7 +295,7 @@ def test_two_personas_in_two_files_are_told(run: Run) -> None:
     err = run(*of_q("--local"))[2]
     assert "warning: .claude/settings.json has persona p, and what either allows is allowed" in err
     assert written(LOCAL)["egress"]["persona"] == "q"
-    assert "warning" not in run(*of_p("--local"))[2]
+    assert "has persona" not in run(*of_p("--local"))[2]
 
 
 def test_the_layout_is_kept(run: Run) -> None:
@@ -457,7 +462,7 @@ def test_another_directory_can_be_named(run: Run) -> None:
     [
         (["--remove", "--persona", "p", "--local"], "has no use for --persona, --local"),
         (of_p("--inside", "--proxy-port", "1"), "--inside has no use for --proxy-port"),
-        (of_p("--inside", "--whole-hosts"), "--inside has no use for --proxy-port or --whole-hosts"),
+        (of_p("--inside", "--exact-hosts"), "--inside has no use for --proxy-port or --exact-hosts"),
         (of_p("--proxy-port", "0"), "'0' is not a port, expected a number such as 3128"),
         (of_p("--proxy-port", "65536"), "'65536' is not a port"),
         ([], "no persona given"),
@@ -481,25 +486,23 @@ LOOKING = ["Read", "Glob", "Grep", "Bash(git log*)"]
 NO_CHANGES = ["Write(*)", "Edit(*)", "NotebookEdit(*)"]
 MAKING = ["Read", "Write", "Edit", "Bash", "Glob", "Grep"]
 SHIPPED = {
-    "navigator": (MODEL, MODEL, LOOKING, NO_CHANGES),
-    "philosopher": (MODEL, MODEL, LOOKING, NO_CHANGES),
-    "auditor": (MODEL, MODEL, LOOKING, NO_CHANGES),
-    "reviewer": (MODEL, [*MODEL, *GITHUB, *READ], LOOKING, NO_CHANGES),
-    "implementer": ([*MODEL, *GITHUB, *MORE], [*MODEL, *GITHUB, *MORE], MAKING, []),
-    "craftsman": ([*MODEL, *GITHUB, *MORE], [*MODEL, *GITHUB, *MORE], MAKING, []),
+    "navigator": (MODEL, LOOKING, NO_CHANGES),
+    "philosopher": (MODEL, LOOKING, NO_CHANGES),
+    "auditor": (MODEL, LOOKING, NO_CHANGES),
+    "reviewer": ([*MODEL, *GITHUB, *READ], LOOKING, NO_CHANGES),
+    "implementer": ([*MODEL, *GITHUB, *MORE], MAKING, []),
+    "craftsman": ([*MODEL, *GITHUB, *MORE], MAKING, []),
 }
 
 
-@pytest.mark.parametrize(("persona", "alone", "gated", "allow", "deny"), [(n, *row) for n, row in SHIPPED.items()])
+@pytest.mark.parametrize(("persona", "hosts", "allow", "deny"), [(n, *row) for n, row in SHIPPED.items()])
 def test_a_shipped_persona_is_written_down(
-    run: Run, persona: str, alone: list[str], gated: list[str], allow: list[str], deny: list[str]
+    run: Run, persona: str, hosts: list[str], allow: list[str], deny: list[str]
 ) -> None:
     run("--persona", persona)
-    assert sorted(written()["sandbox"]["network"]["allowedDomains"]) == sorted(alone)
-    run("--persona", persona, "--proxy-port", "3128")
     settings = written()
-    assert sorted(settings["sandbox"]["network"]["allowedDomains"]) == sorted(gated)
-    assert settings["sandbox"]["autoAllowBashIfSandboxed"] is (allow == MAKING)
+    assert sorted(settings["sandbox"]["network"]["allowedDomains"]) == sorted(hosts)
+    assert settings["sandbox"]["autoAllowBashIfSandboxed"] is True
     assert settings["permissions"]["allow"][:4] == allow[:4]
     assert settings["permissions"]["deny"][: len(deny)] == deny
     assert_known(settings, SCHEMA)

@@ -13,7 +13,7 @@ away: what is in `added`, as long as it is still as it was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -61,13 +61,11 @@ class Merged(NamedTuple):
     replaced: tuple[Replaced, ...] = ()
 
 
-def merge(
-    settings: Tree, wanted: Tree, persona: str, is_insisted: Callable[[Path, Any], bool], *, created: bool
-) -> Merged:
+def merge(settings: Tree, wanted: Tree, persona: str, insisted: Container[Path], *, created: bool) -> Merged:
     """The settings with our part as it should be; with nothing wanted, without it."""
     record = Record.of(settings)
     theirs = {key: value for key, value in settings.items() if key != KEY}
-    weave = _Weave(is_insisted)
+    weave = _Weave(insisted)
     slot = weave.object((), _Slot(theirs, record.added, record.replaced, wanted))
     merged = slot.now
     if wanted:
@@ -104,8 +102,8 @@ class _Woven(NamedTuple):
 
 
 class _Weave:
-    def __init__(self, is_insisted: Callable[[Path, Any], bool]) -> None:
-        self._is_insisted = is_insisted
+    def __init__(self, insisted: Container[Path]) -> None:
+        self._insisted = insisted
         self.told: list[Replaced] = []
 
     def object(self, path: Path, slot: _Slot) -> _Woven:
@@ -133,7 +131,7 @@ class _Weave:
             return _Woven(here if here is _NONE or not is_ours else replaced)
         if is_ours:
             return _Woven(wanted, wanted, replaced)
-        if _same(here, wanted) or not self._is_insisted(path, here):
+        if _same(here, wanted) or path not in self._insisted:
             return _Woven(here)
         self.told.append(Replaced(path, here, wanted))
         return _Woven(wanted, wanted, here)

@@ -5,9 +5,8 @@
                  which run outside of its sandbox
     tools        permissions.allow and permissions.deny
 
-`autoAllowBashIfSandboxed` runs any command in the sandbox without asking, whatever the rules for Bash say, and
-nothing that can be said there makes the project itself read-only. So it is on only where the persona may run any
-command: its tools have plain `Bash`, or none are named.
+`autoAllowBashIfSandboxed` runs any command in the sandbox without asking, whatever the rules for Bash say: it is the
+sandbox that holds it. A person who wants to be asked writes `false` there, and that stays.
 
 An agent that `egress-launch` runs cannot make a sandbox of its own, and needs none: hosts and files are seen to. It
 is only told to leave its own off, and which tools it may use.
@@ -50,17 +49,17 @@ CREDENTIALS = (
     "~/.local/state/egress",  # the authority's key, and the log
 )
 
+AUTO_ALLOW = ("sandbox", "autoAllowBashIfSandboxed")
+
 # Values that a person's own must not undo, and what theirs would do.
 INSISTED = {
     ("sandbox", "enabled"): "decides whether commands are in its sandbox",
     ("sandbox", "failIfUnavailable"): "would run commands without a sandbox where there is none",
-    ("sandbox", "autoAllowBashIfSandboxed"): "would run any command without asking",
     ("sandbox", "allowUnsandboxedCommands"): "would let commands leave the sandbox",
     ("sandbox", "network", "allowLocalBinding"): "would let commands listen",
     ("sandbox", "network", "httpProxyPort"): "would lead past the gate",
     ("sandbox", "network", "socksProxyPort"): "would lead past the gate",
 }
-_STRICTER = {("sandbox", "autoAllowBashIfSandboxed"): False}  # whoever wants to be asked is
 
 # Lists that let through what is in them, whoever wrote it.
 WIDENING = (("permissions", "allow"), ("sandbox", "network", "allowedDomains"), ("sandbox", "filesystem", "allowWrite"))
@@ -79,7 +78,7 @@ class Place(NamedTuple):
     protect: tuple[str, ...] = ()  # in the project, whoever works there
     port: int | None = None  # of a gate on this machine
     inside: bool = False  # it is egress-launch that runs it
-    whole_hosts: bool = False  # allow partial hosts whole, as a person has asked
+    exact: bool = False  # leave out what cannot be said exactly, as a person has asked
 
 
 def wanted(persona: Persona, place: Place) -> Tree:
@@ -88,21 +87,25 @@ def wanted(persona: Persona, place: Place) -> Tree:
     return {"permissions": {name: rules for name, rules in permissions.items() if rules}, "sandbox": sandbox}
 
 
-def is_insisted(path: tuple[str, ...], theirs: Any) -> bool:
-    """Whether a person's own value has to give way."""
-    return path in INSISTED and (path not in _STRICTER or theirs is not _STRICTER[path])
-
-
 def leaves_out(place: Place) -> bool:
-    """Whether narrowed hosts are not allowed here: only a gate can tell their requests apart."""
-    return place.port is None and not place.whole_hosts and not place.inside
+    """Whether narrowed hosts are not allowed at all: only a gate can tell their requests apart."""
+    return place.exact and place.port is None and not place.inside
+
+
+def widens(place: Place) -> bool:
+    """Whether they are allowed with all their requests."""
+    return not place.exact and place.port is None and not place.inside
+
+
+def runs_any_command(persona: Persona) -> bool:
+    return "Bash" in persona.tools.allow or not any(persona.tools)
 
 
 def _sandbox(persona: Persona, place: Place) -> Tree:
     return {
         "enabled": True,
         "failIfUnavailable": True,
-        "autoAllowBashIfSandboxed": "Bash" in persona.tools.allow or not any(persona.tools),
+        "autoAllowBashIfSandboxed": True,
         "allowUnsandboxedCommands": False,
         "network": _network(reach_of(persona), place),
         "filesystem": _filesystem(persona, place),

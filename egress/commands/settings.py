@@ -18,7 +18,17 @@ from egress import policysources, projectfile, signpost
 from egress.agentsettings import document, memory
 from egress.agentsettings.merging import Merged, Misfit, Record, Tree, merge, own
 from egress.agentsettings.reach import reach_of
-from egress.agentsettings.wanted import INSISTED, LOOSE, WIDENING, Place, is_insisted, leaves_out, wanted
+from egress.agentsettings.wanted import (
+    AUTO_ALLOW,
+    INSISTED,
+    LOOSE,
+    WIDENING,
+    Place,
+    leaves_out,
+    runs_any_command,
+    wanted,
+    widens,
+)
 from egress.commands.options import add_policy_options, persona_of, sources_of
 from egress.commands.say import Failure, say
 from egress.policy import Persona
@@ -62,7 +72,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--proxy-port", metavar="N", type=_port, help="of a gate on this machine (default: one that runs)"
     )
-    parser.add_argument("--whole-hosts", action="store_true", help="without a gate, allow partial hosts whole")
+    parser.add_argument(
+        "--exact-hosts", action="store_true", help="without a gate, leave out hosts that rules narrow to some requests"
+    )
     parser.add_argument("--inside", action="store_true", help="for an agent that egress-launch runs: tools alone")
     parser.add_argument("--remove", action="store_true", help="take our part out of all the files")
     parser.add_argument("--dry-run", action="store_true", help="print what would change, and change nothing")
@@ -117,6 +129,8 @@ def _writing(args: argparse.Namespace, persona: Persona, place: Place) -> Iterat
     settings = document.parse(file.text or "", file.path)
     values = wanted(persona, place)
     merged = _merged(file, settings, values, persona.name)
+    if not place.inside and not runs_any_command(persona) and _at(settings, AUTO_ALLOW) is None:
+        _tell_of_commands(file)
     _tell_of_replaced(file, merged)
     _tell_of_own(file, merged.settings, values)
     yield _settled(file, settings, merged.settings)
@@ -138,7 +152,7 @@ def _removal(top: str) -> Iterator[Change]:
 
 def _merged(file: ProjectFile, settings: Tree, values: Tree, persona: str) -> Merged:
     try:
-        return merge(settings, values, persona, is_insisted, created=file.text is None)
+        return merge(settings, values, persona, INSISTED, created=file.text is None)
     except Misfit as error:
         raise document.NotJson(f"{file.path}: {error}") from None
 
@@ -162,10 +176,10 @@ def _remembered(file: ProjectFile, edit: Callable[[str], str]) -> str:
 
 
 def _place(args: argparse.Namespace, persona: str) -> Place:
-    if args.inside and (args.proxy_port or args.whole_hosts):
-        raise Failure("--inside has no use for --proxy-port or --whole-hosts", "egress settings --help")
+    if args.inside and (args.proxy_port or args.exact_hosts):
+        raise Failure("--inside has no use for --proxy-port or --exact-hosts", "egress settings --help")
     port = args.proxy_port or (None if args.inside else _running(persona))
-    return Place(_protected(), port, args.inside, args.whole_hosts)
+    return Place(_protected(), port, args.inside, args.exact_hosts)
 
 
 def _running(persona: str) -> int | None:
@@ -188,7 +202,14 @@ def _tell_of_place(persona: Persona, place: Place) -> None:
     narrowed = ", ".join(map(str, reach_of(persona).narrowed))
     if narrowed and leaves_out(place):
         say(f"left out, since only a gate can tell their requests apart: {narrowed}")
-        say("hint: --whole-hosts allows them whole")
+    elif narrowed and widens(place):
+        say(f"warning: allowed with all requests, since only a gate can tell them apart: {narrowed}")
+        say("hint: --exact-hosts leaves them out")
+
+
+def _tell_of_commands(file: ProjectFile) -> None:
+    say("note: commands in the sandbox run without asking, whatever the rules for Bash say")
+    say(f"hint: write false for {'.'.join(AUTO_ALLOW)} in {file.path} to be asked; it stays")
 
 
 def _tell_of_replaced(file: ProjectFile, merged: Merged) -> None:
@@ -222,7 +243,7 @@ def _at(settings: Any, path: tuple[str, ...]) -> Any:
 
 def _refuse_others(args: argparse.Namespace) -> None:
     given = vars(args)
-    others = ("persona", "policy", "allow", "local", "proxy_port", "whole_hosts", "inside")
+    others = ("persona", "policy", "allow", "local", "proxy_port", "exact_hosts", "inside")
     if words := [f"--{name.replace('_', '-')}" for name in others if given[name]]:
         raise Failure(
             f"--remove takes everything out, and has no use for {', '.join(words)}", "egress settings --remove"

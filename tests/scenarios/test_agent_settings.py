@@ -142,7 +142,7 @@ def test_commands_go_through_the_gate_that_runs(desk: Desk) -> None:
 
 
 def test_without_a_gate_its_own_proxy_knows_the_hosts(desk: Desk) -> None:
-    done = desk.egress("settings", "--persona", "maker")
+    done = desk.egress("settings", "--persona", "maker", "--exact-hosts")
     assert "no gate of persona maker runs here" in done.err
     assert "tell their requests apart: partial.test" in done.err
     done, results = desk.ask(*(f"curl -sS -i http://{name}.test/" for name in ("denied", "partial", "allowed")))
@@ -179,8 +179,12 @@ def test_its_own_tools_keep_to_the_same_files(desk: Desk) -> None:
     assert not (project / ".env").exists()
 
 
-def test_whoever_only_looks_runs_nothing_else(desk: Desk) -> None:
+def test_whoever_only_looks_and_wants_to_be_asked_runs_nothing_else(desk: Desk) -> None:
+    (desk.person.project / ".claude").mkdir(exist_ok=True)
+    own = desk.person.project / ".claude/settings.json"
+    own.write_text('{"sandbox": {"autoAllowBashIfSandboxed": false}}')
     desk.egress("settings", "--persona", "looker")
+    assert json.loads(own.read_text())["sandbox"]["autoAllowBashIfSandboxed"] is False
     done, results = desk.ask("echo x > written", "git log")
     assert done.code == 0, done
     assert not (desk.person.project / "written").exists()
