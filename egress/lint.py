@@ -32,6 +32,7 @@ def lint(book: Book, files: Collection[str] | None = None) -> list[Problem]:
         _about_personas(book),
         _about_groups(book),
         _about_hosts(book),
+        (Problem(it.source, it.message) for it in book.remarks if it.severity == "warning"),
     )
     return sorted({problem for problem in found if files is None or problem.source.file in files})
 

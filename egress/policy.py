@@ -16,9 +16,9 @@ in advance, so a decision is a dictionary look-up per label of the name, however
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from egress.addresses import Kind, classify, readings
 from egress.model import Candidate, Decision, Host, Target, Verdict, Vetted
@@ -26,6 +26,9 @@ from egress.names import as_address
 from egress.refusals import Reason, Refused
 from egress.rules import Pattern, Rule
 from egress.surroundings import Filesystem, Tools, Walls
+
+if TYPE_CHECKING:
+    from egress.foreign.translation import Remark
 
 _NOT_LISTED = Decision(Verdict.DENY, Reason.NOT_LISTED)
 _LITERAL = Decision(Verdict.DENY, Reason.ADDRESS_LITERAL)
@@ -157,6 +160,12 @@ class Policy(NamedTuple):
 
     personas: Mapping[str, Persona]
     hosts: Mapping[Host, Fixed] = {}
+    remarks: tuple[Remark, ...] = ()  # of other tools' files, each for the personas that it is about
+
+    def warnings(self, personas: Container[str]) -> list[str]:
+        """What must be said to whoever runs these."""
+        found = [it for it in self.remarks if it.severity == "warning" and (not it.persona or it.persona in personas)]
+        return list(dict.fromkeys(map(str, found)))
 
 
 class Listeners(NamedTuple):

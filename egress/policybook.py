@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from egress.model import Host, Source
 from egress.policy import Fixed, Persona, Policy
@@ -20,6 +20,9 @@ from egress.policyrules import ToolRule, read_option
 from egress.problems import PolicyError, Problem, Problems, UnknownPersona, near, wrong
 from egress.rules import Rule
 from egress.surroundings import files_of, tools_of, union, walls_of
+
+if TYPE_CHECKING:
+    from egress.foreign.translation import Remark
 
 
 class ToolHost(Protocol):
@@ -50,6 +53,7 @@ class Book(NamedTuple):
     personas: Mapping[str, Profile]
     hosts: Mapping[Host, tuple[Fixed, Source]]
     tools: Tools = no_tools
+    remarks: tuple[Remark, ...] = ()
 
     def group(self, ref: Ref, inside: Group | None) -> Group | None:
         return inside.below if inside and ref.name == inside.name else self.groups.get(ref.name)
@@ -108,7 +112,16 @@ class Book(NamedTuple):
     def policy(self, allow: Iterable[str] = ()) -> Policy:
         """The policy to ask, with further rules from the command line before all others."""
         hosts = {host: fixed for host, (fixed, _) in self.hosts.items()}
-        return Policy(_Personas(self, _options(allow)), hosts)
+        return Policy(_Personas(self, _options(allow)), hosts, tuple(self._remarks()))
+
+    def _remarks(self) -> Iterator[Remark]:
+        """Of whole files, and of each persona what is said of it and of those that it extends."""
+        yield from (remark for remark in self.remarks if not remark.persona)
+        for name in self.personas if self.remarks else ():
+            family = {(profile.name, profile.source.file) for profile in self.lineage(name)}
+            for remark in self.remarks:
+                if (remark.persona, remark.source.file) in family:
+                    yield remark._replace(persona=name)
 
 
 class _Personas(Mapping[str, Persona]):

@@ -7,6 +7,8 @@
 
 What a file says is not yet policy: names of groups and personas may lead to other files, and
 `policylayers` follows them. An `allow` that is empty, null or missing allows nothing.
+
+A file without `version:` may be another tool's. `foreign` knows some of them, and turns them into this language.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from egress.jsontree import is_json, read_json
 from egress.model import Host, Source
 from egress.names import Malformed, as_address, parse_host, parse_port, split_authority
 from egress.policy import Fixed
@@ -26,6 +29,9 @@ from egress.policywalls import read_environment, read_filesystem, read_tools, re
 from egress.problems import PolicyError, Problems, wrong
 from egress.rules import Rule
 from egress.surroundings import Filesystem, Tools, Walls
+
+if TYPE_CHECKING:
+    from egress.foreign.translation import Remark, Translation
 
 VERSION = "1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -71,11 +77,38 @@ class Document(NamedTuple):
     hosts: Mapping[Host, tuple[Fixed, Source]] = {}
     groups: Mapping[str, Group] = {}
     personas: Mapping[str, Profile] = {}
+    remarks: tuple[Remark, ...] = ()  # about another tool's file: what does not hold here as it stands there
 
 
 def parse_document(text: str, file: str) -> Document:
     """What one file defines; raises `PolicyError` with everything that is wrong in it."""
-    root = read_tree(text, file)
+    root = read_root(text, file)
+    if isinstance(root, Pairs) and all(key.text != "version" for key, _ in root.pairs):
+        from egress.foreign import translate  # only files without a version pay for looking
+
+        if made := translate(root, file):
+            return translated(made, file)
+    return _document(root, file)
+
+
+def read_root(text: str, file: str) -> Node:
+    """YAML or JSON, by how it begins."""
+    return read_json(text, file) if is_json(text) else read_tree(text, file)
+
+
+def translated(made: Translation, file: str) -> Document:
+    """What another tool's file comes to; all that stands against it is raised together."""
+    problems = Problems()
+    for check in (made.settle, partial(_document, made.root, file)):
+        try:
+            check()
+        except PolicyError as error:
+            problems.absorb(error)
+    problems.settle()
+    return _document(made.root, file)._replace(remarks=made.remarks)
+
+
+def _document(root: Node, file: str) -> Document:
     fields = read_fields(root, _TOP, "a policy")
     if "version" not in fields:
         raise wrong(root.source, f"no version; a policy begins with `version: {VERSION}`")

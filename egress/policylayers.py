@@ -36,6 +36,7 @@ def bind(layers: Iterable[Layer], tools: Tools = no_tools) -> Book:
             _overlay(book.personas, [document.personas for document in layer], "persona", problems),
             {**book.hosts, **_hosts(layer, problems)},
             tools,
+            (*book.remarks, *(remark for document in layer for remark in document.remarks)),
         )
     groups, profiles = list(_all(book.groups.values())), list(_all(book.personas.values()))
     _check_groups(book, groups, profiles, problems)

@@ -70,6 +70,21 @@ def load(sources: Sources) -> Policy:
     return policy
 
 
+def implied(sources: Sources) -> str | None:
+    """The persona that is meant where none is named: the only one that the files on the command line define."""
+    from egress.problems import Problems
+
+    problems = Problems()
+    names = {name for document in _documents(sources.files, problems) for name in document.personas}
+    problems.settle()
+    return names.pop() if len(names) == 1 else None
+
+
+def text_of(name: str) -> str:
+    """What is in a file that was named on the command line."""
+    return _text(File(os.path.abspath(name), name))
+
+
 def read(sources: Sources) -> Book:
     """All definitions, before a persona is put together."""
     from egress.policylayers import bind  # who only locates and compares need not pay for YAML

@@ -177,11 +177,19 @@ def test_a_rule_that_lacks_private_is_named(check) -> None:
 
 
 def test_without_a_persona_it_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "web.test", "--policy", "p.yaml"]) == 2
+    Path("q.yaml").write_text("version: 1\npersonas: {writer: {}}\n")
+    assert main(["check", "web.test", "--policy", "p.yaml", "--policy", "q.yaml"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert "egress: error: no persona given" in err
     assert re.search(r"egress: hint: .*navigator.*reader", err)
+
+
+def test_the_only_persona_of_the_files_named_is_the_one_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "web.test", "--policy", "p.yaml"]) == 0
+    out, err = capsys.readouterr()
+    assert "persona reader" in out
+    assert err == "egress: persona reader, the only one in p.yaml\n"
 
 
 def test_an_unknown_persona_is_a_usage_error_with_the_near_one(check) -> None:

@@ -146,6 +146,8 @@ def test_every_example_is_understood(example: str) -> None:
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if not example.startswith(RUNS_ON)])
 def test_every_example_works_when_pasted(home: Path, example: str) -> None:
     run_once(home)
+    (home / ".claude").mkdir(exist_ok=True)
+    (home / ".claude/settings.json").write_text('{"sandbox": {"enabled": true}}')
     done = shell(home, f"cd {shlex.quote(str(home))} && {example}")
     assert done.returncode == 0, done
     assert "error" not in done.stderr

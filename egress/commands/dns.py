@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from egress import app, policysources
 from egress.commands import foreground
-from egress.commands.options import persona_of
+from egress.commands.options import persona_of, tell_of_remarks
 from egress.commands.say import Failure, say
 from egress.filteredzone import Blocked
 from egress.names import Malformed, as_address, split_authority
@@ -71,6 +71,7 @@ async def _serve(args: argparse.Namespace) -> int:
     setup = foreground.setup(args)
     policy = policysources.load(setup.sources)
     asked_for = persona(args, policy)
+    tell_of_remarks(policy, (asked_for,))
     stop = foreground.told_to_stop()
     opened = open_all(args.listen or [_DEFAULT])
     try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Container
 
 from egress import policysources
-from egress.commands.say import Failure
+from egress.commands.say import Failure, say
 from egress.policy import Persona, Policy
 from egress.policybook import choose
 from egress.problems import UnknownPersona
@@ -31,9 +32,18 @@ def sources_of(args: argparse.Namespace) -> policysources.Sources:
 
 def persona_of(args: argparse.Namespace, policy: Policy) -> Persona:
     """The persona that was asked for; a command that needs one says which there are."""
+    if args.persona is None and (name := policysources.implied(sources_of(args))):
+        say(f"persona {name}, the only one in {' '.join(args.policy)}")
+        args.persona = name
     if args.persona is None:
         raise Failure("no persona given", f"add --persona NAME, one of: {', '.join(policy.personas)}")
     try:
         return choose(policy, args.persona)
     except UnknownPersona as error:
         raise Failure(error.problems[0].message, "egress policy show") from None
+
+
+def tell_of_remarks(policy: Policy, personas: Container[str]) -> None:
+    """What another tool's file says and does not hold here."""
+    for line in policy.warnings(personas):
+        say(f"warning: {line}")

@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from egress import policysources
-from egress.commands import policydraft
-from egress.commands.options import add_policy_options, persona_of, sources_of
+from egress.commands import policydraft, policyimport
+from egress.commands.options import add_policy_options, persona_of, sources_of, tell_of_remarks
 from egress.commands.say import say
+from egress.foreign.translation import Severity
 from egress.lint import lint
 from egress.model import Host, Source, Target
 from egress.policy import Fixed, Persona
@@ -31,6 +32,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add_show(actions)
     _add_lint(actions)
     policydraft.add(actions)
+    policyimport.add(actions)
 
 
 def _add_show(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -62,10 +64,14 @@ def _add_lint(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run_lint(args: argparse.Namespace) -> int:
     try:
-        warnings = lint(policysources.read(policysources.locate(args.files)), args.files or None)
+        book = policysources.read(policysources.locate(args.files))
+        warnings = lint(book, args.files or None)
     except PolicyError as error:
         _report(error.problems, "error")
         return 1
+    for remark in book.remarks:
+        if remark.severity is Severity.NOTE and (not args.files or remark.source.file in args.files):
+            print(f"{remark.source}: note: {remark.message}")
     _report(warnings, "warning")
     return 1 if warnings and args.strict else 0
 
@@ -78,6 +84,7 @@ def run_show(args: argparse.Namespace) -> int:
         print(_personas_as_json(book) if args.json else _personas_as_text(book))
         return 0
     persona = persona_of(args, policy)
+    tell_of_remarks(policy, (persona.name,))
     print(_as_json(persona, book) if args.json else _as_text(persona, book))
     return 0
 

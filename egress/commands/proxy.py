@@ -10,6 +10,7 @@ from typing import Any
 from egress import app, policysources, signpost
 from egress.attribution import attributing
 from egress.commands import dns, entrances, foreground, supervision
+from egress.commands.options import tell_of_remarks
 from egress.commands.say import Failure, complain, say
 from egress.filteredzone import Blocked
 from egress.limits import LIMITS
@@ -71,6 +72,7 @@ async def _serve(args: argparse.Namespace) -> int:
         setup = setup._replace(personas=personas)
         policy = setup.load()
         supervision.tell_of_inspection(policy, personas)
+        tell_of_remarks(policy, personas)
         async with foreground.gate(setup, policy, lambda: _reread_users(users, args.users)) as gate:
             nameserver = _nameserver(args, gate, setup, policy)
             for sock, door in opened:
