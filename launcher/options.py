@@ -120,6 +120,8 @@ class Options(NamedTuple):
     publish: tuple[Publish, ...] = ()
     host_ports: tuple[int, ...] = ()
     seccomp: str = "default"
+    deny_calls: tuple[str, ...] = ()  # the persona's, as the next
+    allow_calls: tuple[str, ...] | None = None
     bridge: str = "handover"
     resources: Resources = Resources()
     audit: str | None = None
@@ -209,7 +211,12 @@ def furnished(options: Options, walls: Walls) -> Options:
         return options
     given = {name: value for name, value in options.resources._asdict().items() if value is not None}
     resources = _resources(walls._asdict())._replace(**given)
-    return options._replace(resources=resources, sockets=(*options.sockets, *walls.sockets))
+    return options._replace(
+        resources=resources,
+        sockets=(*options.sockets, *walls.sockets),
+        deny_calls=walls.deny_calls,
+        allow_calls=walls.allow_calls,
+    )
 
 
 def _resources(values: Mapping[str, Any]) -> Resources:

@@ -35,6 +35,7 @@ class Outline(NamedTuple):
     inspected: tuple[str, ...] = ()  # the hosts that its session's certificate is for
     variables: tuple[tuple[str, str], ...] = ()  # placeholders for secrets, and what its tools are told
     secrets: tuple[tuple[str, bool], ...] = ()  # where they come from, and whether that was there
+    remarks: tuple[str, ...] = ()  # what another tool's file says and does not hold here
 
 
 def recall(sources: Sources, environ: Mapping[str, str]) -> Outline | None:

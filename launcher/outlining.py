@@ -32,6 +32,7 @@ def draw(sources: Sources, environ: Mapping[str, str]) -> tuple[Outline, bool]:
         tuple(map(str, persona.inspected)),
         (*_placeholders(secrets).items(), *_told(tools, sources).items()),
         tuple((_place(secret), there) for secret, there in secrets.items() if not secret.command),
+        tuple(policy.warnings((persona.name,))),
     )
     return outline, not tools
 

@@ -23,7 +23,7 @@ from launcher.interrupts import interruptible
 from launcher.mounts import Kind, PlanError, is_within
 from launcher.netns.handover import Handover, Joiner
 from launcher.netns.model import HandoverError, Wanted
-from launcher.options import Resources
+from launcher.options import Options, Resources
 from launcher.placeholders import Held, hold
 from launcher.plan import Plan
 from launcher.process import Child
@@ -144,9 +144,15 @@ def find_bwrap(writable: Iterable[str] = ()) -> str:
     raise PlanError("bubblewrap is not installed", "apt-get install bubblewrap")
 
 
-def load_filters(choice: str) -> seccomp.Filter:
+def load_filters(options: Options) -> seccomp.Filter:
+    machine = os.uname().machine
     try:
-        return seccomp.load(choice, os.uname().machine)
+        chosen = seccomp.load(options.seccomp, machine)
+        if not options.deny_calls and options.allow_calls is None:
+            return chosen
+        from launcher.seccomp_lists import narrowed  # it compiles, unless it did before
+
+        return narrowed(chosen, options.deny_calls, options.allow_calls, machine)
     except seccomp.SeccompError as error:
         raise PlanError(str(error), error.hint) from None
 

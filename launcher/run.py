@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 
 from egress import places, policysources
 from egress.record import TYPE_CHECKING, NamedTuple
@@ -46,9 +47,10 @@ class Session(NamedTuple):
 def launch(options: Options) -> int:
     _check_routes(options)
     project = os.path.abspath(options.project)
-    sources = policysources.locate(options.policy, options.allow, options.persona, writable=(project,))
+    sources = _meant(policysources.locate(options.policy, options.allow, options.persona, writable=(project,)))
     persona = _outline(sources)
-    options = furnished(options, persona.walls)
+    _warn(persona.remarks)
+    options = furnished(options._replace(persona=sources.persona), persona.walls)
     audit, on_tty = _audit(options), on_terminal()
     relay, mint = _relay(options), _mint(persona, options)
     try:
@@ -93,7 +95,8 @@ def _run(session: Session, on_tty: bool) -> int:
     from launcher import interrupts
     from launcher.room import Room, load_filters
 
-    filters = load_filters(session.options.seccomp)
+    filters = load_filters(session.options)
+    _warn(filters.doubts)
     session = session._replace(openings=_openings(session.options))
     interrupts.hold()
     terminal = _terminal() if on_tty else None
@@ -155,8 +158,26 @@ def _check_routes(options: Options) -> None:
 
 def _state(room: Room) -> None:
     """What was asked for and is not enforced is said before the command starts."""
-    for missing in room.confined.enforced.missing if room.confined else ():
-        sys.stderr.write(f"egress: warning: {missing}\n")
+    _warn(room.confined.enforced.missing if room.confined else ())
+
+
+def _warn(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stderr.write(f"egress: warning: {line}\n")
+
+
+def _meant(sources: policysources.Sources) -> policysources.Sources:
+    """Without --persona, the only one that the named files have, if it is one. It is looked for at every start."""
+    if sources.persona is not None or not sources.files:
+        return sources
+    try:
+        name = policysources.implied(sources)
+    except ValueError:  # what is wrong with the files is told by who reads them all
+        return sources
+    if name is not None:
+        files = " ".join(file.shown for file in sources.files)
+        sys.stderr.write(f"egress: persona {name}, the only one in {files}\n")
+    return sources._replace(persona=name)
 
 
 def _outline(sources: policysources.Sources) -> Outline:

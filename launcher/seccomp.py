@@ -38,6 +38,7 @@ class Filter(NamedTuple):
     choice: str
     programs: tuple[bytes, ...]
     warnings: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # to be told before the command starts, which may not
 
     def __str__(self) -> str:
         if not self.programs:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policykit import hosts
 
 from egress.foreign import name_of, translate
 from egress.foreign.recognise import Format, recognise
@@ -19,7 +20,6 @@ from egress.policyedit import _bare
 from egress.policyfile import Document, parse_document, read_root
 from egress.policylayers import bind
 from egress.problems import PolicyError
-from tests.policykit import hosts
 
 HERE = Path(__file__).parent / "foreign"
 EXAMPLES = sorted(path.name for path in HERE.iterdir())
