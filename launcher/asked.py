@@ -13,7 +13,7 @@ leads out of it is refused.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from egress.record import NamedTuple
 from launcher.mounts import Kind, PlanError, is_within
@@ -56,15 +56,22 @@ def asked(request: Request, project: str, home: str) -> Asked:
     outside = [(wish, _follow(wish.path, writable)) for wish in wishes if not is_within(wish.path, project)]
     new = [(wish, found) for wish, found in outside if wish.kind is not _kind_around(wish, kinds)]
     here = request.directory or project
-    sockets = [_socket(absolute(path, here, home), writable) for path in request.sockets]
+    usual = [absolute(path, project, home) for path in request.usual_sockets]
+    places = [*(absolute(path, here, home) for path in request.sockets), *filter(os.path.lexists, usual)]
+    sockets = [_socket(path, writable) for path in dict.fromkeys(places)]
+    missing = [*_missing(new), *(path for path in usual if not os.path.lexists(path))]
     return Asked(
         grants=tuple(_grant(wish, found, home) for wish, found in new if _is_there(wish, found)),
         guards=tuple((project, _guard(wish, project)) for wish in inside if wish.kind is not Kind.WRITE),
         lifted=_lifted(inside, outside),
         sockets=tuple(found.path for found in sockets),
         links=tuple(link for found in sockets for link in found.links),
-        notes=tuple(f"{wish.path!r} is not here" for wish, found in new if not os.path.lexists(found.path)),
+        notes=tuple(f"{path!r} is not here" for path in missing),
     )
+
+
+def _missing(wishes: Iterable[tuple[Wish, Trace]]) -> Iterator[str]:
+    return (wish.path for wish, found in wishes if not os.path.lexists(found.path))
 
 
 def _kind_around(wish: Wish, kinds: Mapping[str, Kind]) -> Kind | None:

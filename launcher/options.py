@@ -116,6 +116,7 @@ class Options(NamedTuple):
     write: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
+    usual_sockets: tuple[str, ...] = ()  # the persona's
     env: tuple[str, ...] = ()
     publish: tuple[Publish, ...] = ()
     host_ports: tuple[int, ...] = ()
@@ -213,7 +214,7 @@ def furnished(options: Options, walls: Walls) -> Options:
     resources = _resources(walls._asdict())._replace(**given)
     return options._replace(
         resources=resources,
-        sockets=(*options.sockets, *walls.sockets),
+        usual_sockets=walls.sockets,
         deny_calls=walls.deny_calls,
         allow_calls=walls.allow_calls,
     )

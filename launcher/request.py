@@ -27,6 +27,7 @@ class Request(NamedTuple):
     write: tuple[str, ...] = ()  # --rw
     read: tuple[str, ...] = ()  # --ro
     sockets: tuple[str, ...] = ()  # --socket
+    usual_sockets: tuple[str, ...] = ()  # the persona's
     env: tuple[str, ...] = ()  # the persona's
     set_env: tuple[str, ...] = ()  # --env
     own: tuple[Own, ...] = ()

@@ -220,6 +220,7 @@ def _plan(options: Options, persona: Outline, audit: str, on_tty: bool, relay: R
         write=options.write,
         read=options.read,
         sockets=options.sockets,
+        usual_sockets=options.usual_sockets,
         env=persona.env,
         set_env=_asked_for(options, persona),
         own=(

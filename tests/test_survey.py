@@ -226,6 +226,14 @@ def test_nor_one_to_a_socket(home: Path) -> None:
         assert kind(found, home / "agent.sock") is Kind.READ
 
 
+def test_a_socket_of_the_persona_is_let_in_where_it_is_and_else_noted(home: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / "agent.sock"))
+        found = made(home, usual_sockets=("~/agent.sock", "~/other.sock"))
+    assert kind(found, home / "agent.sock") is Kind.READ
+    assert f"{str(home / 'other.sock')!r} is not here" in found.notes
+
+
 def test_only_a_socket_is_granted_as_one(home: Path) -> None:
     with pytest.raises(PlanError, match="is not a socket"):
         made(home, sockets=(str(home / ".ssh/id_rsa"),))

@@ -65,15 +65,16 @@ PROFILE: Table = {
 
 def translate(root: Pairs, _name: str) -> Translation:
     remarks: list[Remark] = []
-    default = Draft("default", root.source, remarks)
-    take(default, root, DEFAULTS)
-    drafts = [default, *(_profile(key, node, default) for key, node in _profiles(root))]
+    common = Draft("", root.source, remarks)
+    take(common, root, DEFAULTS)
+    default = Word("default", (under(root, "defaultConfig") or root).source), Pairs([], root.source)
+    drafts = [_profile(key, node, common) for key, node in (default, *_profiles(root))]
     return Translation("a sandboxing worker", document(drafts, root.source), tuple(remarks))
 
 
-def _profile(key: Word, node: Node, default: Draft) -> Draft:
-    draft = Draft(key.text, key.source, default.remarks)
-    draft.inherit(default, "filesystem.read", "sandbox.deny_calls")
+def _profile(key: Word, node: Node, common: Draft) -> Draft:
+    draft = Draft(key.text, key.source, common.remarks)
+    draft.inherit(common, "filesystem.read", "sandbox.deny_calls")
     take(draft, node, PROFILE)
     return draft
 
