@@ -21,11 +21,6 @@ _PLAIN = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-
 _SHOWN = 40
 
 
-def is_json(text: str) -> bool:
-    """Whether it sets out as JSON: a brace, and then a quoted key or nothing."""
-    return re.match(r'\s*\{\s*["}]', text) is not None
-
-
 def read_json(text: str, file: str) -> Node:
     reader = _Reader(text, file)
     root = reader.value(0)

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from egress.jsontree import is_json, read_json
 from egress.model import Host, Source
 from egress.names import Malformed, as_address, parse_host, parse_port, split_authority
 from egress.policy import Fixed
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 VERSION = "1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_JSON = re.compile(r'\s*\{\s*["}]')  # a brace, and then a quoted key or nothing
 T = TypeVar("T")
 
 
@@ -83,7 +84,7 @@ class Document(NamedTuple):
 def parse_document(text: str, file: str) -> Document:
     """What one file defines; raises `PolicyError` with everything that is wrong in it."""
     root = read_root(text, file)
-    if isinstance(root, Pairs) and all(key.text != "version" for key, _ in root.pairs):
+    if not _is_ours(root):
         from egress.foreign import translate  # only files without a version pay for looking
 
         if made := translate(root, file):
@@ -92,8 +93,23 @@ def parse_document(text: str, file: str) -> Document:
 
 
 def read_root(text: str, file: str) -> Node:
-    """YAML or JSON, by how it begins."""
-    return read_json(text, file) if is_json(text) else read_tree(text, file)
+    """YAML or JSON, by how it begins. A policy of ours is YAML, also where it looks like JSON for a while."""
+    if not _JSON.match(text):
+        return read_tree(text, file)
+    from egress.jsontree import read_json
+
+    try:
+        return read_json(text, file)
+    except PolicyError:
+        with suppress(PolicyError):
+            root = read_tree(text, file)
+            if _is_ours(root):
+                return root
+        raise
+
+
+def _is_ours(root: Node) -> bool:
+    return isinstance(root, Pairs) and any(key.text == "version" for key, _ in root.pairs)
 
 
 def translated(made: Translation, file: str) -> Document:

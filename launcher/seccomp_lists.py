@@ -9,9 +9,9 @@ last: bwrap loads filters one by one with prctl, and a list that does not allow 
 Of two filters that both refuse, the later one's errno counts, which is why those calls are named here too.
 
 What a program needs before its own first line was tried, call by call. Without `execve` nothing is started, without
-`wait4` the sandbox's first process ends at once, and without `arch_prctl` no C library gets its thread pointer on
-x86-64. Who loads libraries needs more. A list that lacks the former is refused, rather than a sandbox made in which
-everything ends with a segmentation fault.
+`wait4` the sandbox's first process ends at once, without `arch_prctl` no C library gets its thread pointer on x86-64,
+and without `exit_group` or `exit` nothing ever ends. Who loads libraries needs more. A list that lacks the former is
+refused, rather than a sandbox made in which everything ends with a segmentation fault, or not at all.
 """
 
 from __future__ import annotations
@@ -87,10 +87,11 @@ def _check_names(names: tuple[str, ...], machine: str) -> None:
 
 
 def _check_start(allow: tuple[str, ...], deny: tuple[str, ...], machine: str) -> None:
-    missing = [name for name in _TO_START[machine] if name not in allow or name in deny]
+    needed = [*_TO_START[machine], *(["exit_group"] if "exit" not in allow else [])]
+    missing = [name for name in needed if name not in allow or name in deny]
     if missing:
         raise SeccompError(
-            f"the persona's allow_calls lack {', '.join(missing)}, without which no program starts",
+            f"the persona's allow_calls lack {', '.join(missing)}, without which no program starts or ends",
             f"add them, and for programs that load libraries also: {', '.join(_unloadable(allow)) or 'nothing'}",
         )
 

@@ -89,6 +89,18 @@ def test_a_policy_of_ours_is_never_taken_for_another() -> None:
     assert hosts(persona(parse_document(text, "f"), "p")) == ["a.example"]
 
 
+def test_a_policy_of_ours_in_braces_is_still_yaml() -> None:
+    document = parse_document('{"version": 1, personas: {p: {allow: [a.example],},},} # done', "f")
+    assert hosts(persona(document, "p")) == ["a.example"]
+
+
+def test_a_comment_in_json_is_told_as_one() -> None:
+    text = '{\n  "defaultConfig": {\n    "maxSandboxStartupMs": 3000,\n    // ... rest of config\n  }\n}\n'
+    assert errors(text, "c.json") == [
+        "c.json:4: not JSON: expected a key in quotes, not '// ... rest of config'; comments are not JSON"
+    ]
+
+
 def test_a_policy_without_version_is_still_asked_for_it() -> None:
     assert errors("personas: {p: {allow: [a.example]}}", "f") == ["f:1: no version; a policy begins with `version: 1`"]
 
