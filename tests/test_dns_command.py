@@ -24,6 +24,7 @@ hosts: {{good.test: 9.9.9.9, more.test: 9.9.9.10}}
 personas:
   p:
     allow: [{}]
+  other: {{allow: [good.test]}}
 """
 ROOT = Path(dns.__file__).parent.parent.parent
 
