@@ -32,7 +32,7 @@ from egress.reload import Reloader
 from egress.requestdesk import Desk
 from egress.sessions import Door, Live, new_session_id
 from egress.uploads import Uploads
-from egress.users import Users
+from egress.users import Doorkeeper
 from egress.vault import Vault
 
 _RESERVED_DESCRIPTORS = 256
@@ -49,7 +49,7 @@ class Setup(NamedTuple):
     audit: str
     report: Callable[[str], None]
     vault: Vault
-    users: Users | None = None
+    users: Doorkeeper | None = None
     dns_server: DnsServer | None = None
     upstreams: Upstreams = NO_UPSTREAM
     limits: Limits = LIMITS
@@ -60,6 +60,8 @@ class Setup(NamedTuple):
     authority: Callable[[], Config] | None = None  # that an engine is made with, when one is needed
     engine: Started | None = None  # that runs already, with
     counts: Counts | None = None
+    backend: str = ""  # what the launcher has made the clients' sandbox with,
+    lacks: tuple[str, ...] = ()  # and what that does not enforce: both for the record
 
     def load(self) -> Policy:
         return enforce.load(self.sources, self.vault, self.personas)
@@ -70,7 +72,7 @@ class Gate:
 
     def __init__(self, setup: Setup, policy: Policy, loop: asyncio.AbstractEventLoop) -> None:
         limits = fit_descriptors(setup.limits)
-        self.audit = Audit(setup.audit, new_session_id(), setup.report)
+        self.audit = Audit(setup.audit, new_session_id(), setup.report, setup.backend, setup.lacks)
         self.audit.probe()
         self.live = Live(policy)
         self.traffic = Traffic(loop, limits)

@@ -38,6 +38,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     persona: str
     id: int
+    backend: str | UnsetType = UNSET  # what keeps the client in, where the launcher has put it somewhere
+    lacks: tuple[str, ...] | UnsetType = UNSET  # and what that does not hold
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,10 +98,18 @@ class GapRecord(Record, frozen=True, kw_only=True):
 class Audit:
     """One file, one session. `path` may be shared with other gates: appends do not mix."""
 
-    def __init__(self, path: str, session: str, report: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        path: str,
+        session: str,
+        report: Callable[[str], None] = lambda _: None,
+        backend: str = "",
+        lacks: tuple[str, ...] = (),
+    ) -> None:
         self.path = path
         self._report = report
         self.session = session
+        self._backend, self._lacks = backend or UNSET, lacks or UNSET
         self.failing: str | None = None  # why the last write failed, while it does
         self._encode = msgspec.json.Encoder().encode
         self._file = _LogFile(path)
@@ -134,6 +144,7 @@ class Audit:
         method, path = request or (UNSET, UNSET)
         record = DecisionRecord(
             ts=timestamp(), session=self.session, persona=persona, id=number,
+            backend=self._backend, lacks=self._lacks,
             via=via, host=host, port=port, verdict=decision.verdict, reason=decision.reason, rule=rule,
             would_deny=decision.would_deny or UNSET, method=method, path=path, process=process or UNSET,
         )  # fmt: skip
@@ -148,7 +159,8 @@ class Audit:
     def flood(self, number: int, persona: str, host: str, decision: Decision, count: int) -> None:
         """Sum up denials of the nameserver that would drown the log one by one."""
         record = FloodRecord(
-            ts=timestamp(), session=self.session, persona=persona, id=number, via=Via.DNS, host=host, port=None,
+            ts=timestamp(), session=self.session, persona=persona, id=number,
+            backend=self._backend, lacks=self._lacks, via=Via.DNS, host=host, port=None,
             verdict=decision.verdict, reason=decision.reason, rule=None, count=count,
         )  # fmt: skip
         self._write_or_keep(record)
@@ -170,6 +182,8 @@ class Audit:
                 session=self.session,
                 persona=persona,
                 id=number,
+                backend=self._backend,
+                lacks=self._lacks,
                 ip=ip,
                 up=up,
                 down=down,
@@ -182,7 +196,14 @@ class Audit:
     def policy(self, generation: int, error: str | None) -> None:
         self._write_or_keep(
             PolicyRecord(
-                ts=timestamp(), session=self.session, persona="", id=self.next_id(), generation=generation, error=error
+                ts=timestamp(),
+                session=self.session,
+                persona="",
+                id=self.next_id(),
+                backend=self._backend,
+                lacks=self._lacks,
+                generation=generation,
+                error=error,
             )
         )
 
@@ -230,7 +251,10 @@ class Audit:
             self._file.append(self._waiting[0])
             self._waiting.popleft()
         if self._lost:
-            gap = GapRecord(ts=timestamp(), session=self.session, persona="", id=self.next_id(), lost=self._lost)
+            gap = GapRecord(
+                ts=timestamp(), session=self.session, persona="", id=self.next_id(),
+                backend=self._backend, lacks=self._lacks, lost=self._lost,
+            )  # fmt: skip
             self._file.append(self._encode(gap) + b"\n")
             self._lost = 0
 

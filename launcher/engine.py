@@ -39,8 +39,7 @@ def mounts() -> tuple[Mount, ...]:
     return (Mount(Kind.EMPTY, trust.DIRECTORY, "what vouches for inspected hosts"), *files)
 
 
-def start(names: tuple[str, ...], upstream_roots: tuple[str, ...]) -> Engine:
-    files = trust.given()
+def start(names: tuple[str, ...], upstream_roots: tuple[str, ...], files: tuple[trust.Given, ...]) -> Engine:
     pipes = [_pipe() for _ in files]
     counts = Counts.make(SLOTS)
     config = Config(names=names, upstream_roots=upstream_roots, fill=tuple(str(file.content) for file in files))

@@ -12,24 +12,24 @@ import sys
 from egress import places, policysources
 from egress.record import TYPE_CHECKING, NamedTuple
 from launcher import interrupts
+from launcher.drawing import draw_plan
 from launcher.mounts import PlanError
 from launcher.netns.model import Wanted
 from launcher.options import Options, furnished
 from launcher.outline import Outline, recall, remember
-from launcher.plan import Plan, plan
+from launcher.plan import Plan
 from launcher.process import on_terminal
-from launcher.request import Own, Request
 from launcher.room import Room, load_filters
-from launcher.survey import survey
 
 if TYPE_CHECKING:
     from egress.problems import PolicyError
+    from launcher.backends.place import Place, Site
     from launcher.bridge import RelaySocket
     from launcher.engine import Engine
     from launcher.publish import Opening
+    from launcher.seccomp import Filter
     from launcher.terminal import Terminal
 
-_CANNOT_RUN, _NOT_FOUND = 126, 127
 _LACKING = "the secret for "  # as such a problem begins
 
 
@@ -43,6 +43,7 @@ class Session(NamedTuple):
     relay: RelaySocket | None
     openings: tuple[Opening, ...] = ()
     engine: Engine | None = None
+    site: Site | None = None  # where it is not bubblewrap that makes the sandbox
 
 
 def launch(options: Options) -> int:
@@ -50,30 +51,48 @@ def launch(options: Options) -> int:
     project = os.path.abspath(options.project)
     sources = policysources.locate(options.policy, options.allow, options.persona, writable=(project,))
     persona = _outline(sources)
-    options = furnished(options, persona.walls)
-    audit, on_tty = _audit(options), on_terminal()
-    relay, engine = _relay(options), _engine(persona, options)
+    options, site = _settled(options, furnished(options, persona.walls))
+    audit, on_tty = _audit(options), on_terminal() and (site is None or site.takes_terminal)
+    relay = engine = None
     try:
-        drawn = _plan(options, persona, audit, on_tty, relay)
+        relay, engine = _relay(options), _engine(persona, options, site)
+        drawn = draw_plan(options, persona, audit, on_tty, relay, site)
         if options.print_argv or options.dry_run:
-            return _show(drawn, options.print_argv)
-        return _run(Session(options, sources, audit, drawn, relay, engine=engine), on_tty)
+            return _show(drawn, options.print_argv, site)
+        return _run(Session(options, sources, audit, drawn, relay, engine=engine, site=site), on_tty)
     finally:
-        if relay is not None:
-            relay.close()
-        if engine is not None:
-            from launcher.engine import end
-
-            end(engine)
+        _end(relay, engine, site)
 
 
-def _engine(persona: Outline, options: Options) -> Engine | None:
+def _settled(asked: Options, options: Options) -> tuple[Options, Site | None]:
+    """What makes the sandbox, said at once where that is not bubblewrap; `asked` are the flags alone."""
+    is_usual = options.backend == "bwrap" and options.fallback == "error" and asked.image is None
+    if is_usual and not options.verbose:
+        return options, None
+    from launcher.backends import known
+
+    return known.settled(asked, options)
+
+
+def _end(relay: RelaySocket | None, engine: Engine | None, site: Site | None) -> None:
+    if relay is not None:
+        relay.close()
+    if engine is not None:
+        from launcher.engine import end
+
+        end(engine)
+    if site is not None:
+        site.close()
+
+
+def _engine(persona: Outline, options: Options, site: Site | None) -> Engine | None:
     """First of all processes: by the time that bwrap wants its certificate, it should have one."""
     if not persona.inspected or options.print_argv or options.dry_run:
         return None
-    from launcher import engine
+    from launcher import engine, trust
 
-    return engine.start(persona.inspected, tuple(map(os.path.abspath, options.upstream_ca)))
+    files = site.trusted() if site is not None else trust.given()
+    return engine.start(persona.inspected, tuple(map(os.path.abspath, options.upstream_ca)), files)
 
 
 def _relay(options: Options) -> RelaySocket | None:
@@ -84,9 +103,12 @@ def _relay(options: Options) -> RelaySocket | None:
     return RelaySocket()
 
 
-def _show(drawn: Plan, as_line: bool) -> int:
+def _show(drawn: Plan, as_line: bool, site: Site | None) -> int:
     from launcher.explain import explain, shell_line
 
+    if site is not None:
+        sys.stdout.write(site.show(drawn, as_line))
+        return 0
     sys.stdout.write(shell_line(drawn) + "\n" if as_line else explain(drawn))
     return 0
 
@@ -97,8 +119,7 @@ def _run(session: Session, on_tty: bool) -> int:
     interrupts.hold()
     terminal = _terminal() if on_tty else None
     try:
-        given = session.engine.given if session.engine else {}
-        room = Room(session.plan, _wanted(session.options), terminal, filters, session.options.resources, given)
+        room = _room(session, terminal, filters)
         try:
             _state(room)
             if terminal is not None:
@@ -114,6 +135,13 @@ def _run(session: Session, on_tty: bool) -> int:
             terminal.close()
 
 
+def _room(session: Session, terminal: Terminal | None, filters: Filter) -> Place:
+    options, given = session.options, session.engine.given if session.engine else {}
+    if session.site is not None:
+        return session.site.room(session.plan, options, terminal, filters, given)
+    return Room(session.plan, _wanted(options), terminal, filters, options.resources, given)
+
+
 def _await(started: Engine) -> None:
     from launcher import engine
 
@@ -126,11 +154,9 @@ def _terminal() -> Terminal:
     return Terminal()
 
 
-def _attend(session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> int:
+def _attend(session: Session, room: Place, terminal: Terminal | None, warnings: tuple[str, ...]) -> int:
     """While the command runs; what this takes to load is no longer on the user's clock."""
-    from launcher import brief
-
-    if terminal is None and not session.options.verbose and (code := brief.exit_code(room)) is not None:
+    if terminal is None and not session.options.verbose and (code := room.at_once()) is not None:
         return code
     from launcher.serve import serve
 
@@ -160,7 +186,7 @@ def _check_routes(options: Options) -> None:
         routes(options.dns_server, options.upstream)
 
 
-def _state(room: Room) -> None:
+def _state(room: Place) -> None:
     """What was asked for and is not enforced is said before the command starts."""
     for missing in room.confined.enforced.missing if room.confined else ():
         sys.stderr.write(f"egress: warning: {missing}\n")
@@ -192,70 +218,6 @@ def _remedy(error: PolicyError, sources: policysources.Sources) -> str:
     if any(problem.message.startswith(_LACKING) for problem in error.problems):
         return "set it on the host, where the sandbox does not see it; or write `optional: true` in the secret"
     return " ".join(("egress policy lint", *(file.shown for file in sources.files)))
-
-
-def _plan(options: Options, persona: Outline, audit: str, on_tty: bool, relay: RelaySocket | None) -> Plan:
-    request = Request(
-        command=options.command,
-        project=os.path.abspath(options.project),
-        directory=os.getcwd(),
-        filesystem=persona.filesystem,
-        write=options.write,
-        read=options.read,
-        sockets=options.sockets,
-        env=persona.env,
-        set_env=_asked_for(options, persona),
-        own=(
-            Own(audit, "the audit log"),
-            *(Own(os.path.abspath(file), "the policy", hide=False) for file in options.policy),
-        ),
-        terminal=on_tty,
-        variables=dict(persona.variables),
-    )
-    if persona.inspected:
-        request = _trusting(request)
-    if relay is not None:
-        request = _through(relay, request)
-    facts = survey(request, os.environ)
-    if facts.program is None:
-        raise _no_program(options.command[0])
-    return plan(request, facts)
-
-
-def _asked_for(options: Options, persona: Outline) -> tuple[str, ...]:
-    """`--env NAME` of a secret gets what the persona has for it, which is not its value."""
-    held = dict(persona.variables)
-    return tuple(flag for flag in options.env if flag not in held)
-
-
-def _trusting(request: Request) -> Request:
-    """The same sandbox, whose programs trust the session's certificate."""
-    from launcher import engine, trust
-
-    return request._replace(
-        files=(*request.files, *engine.mounts()), variables={**request.variables, **trust.variables()}
-    )
-
-
-def _no_program(word: str) -> PlanError:
-    """As a shell tells the two cases apart."""
-    directories = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(":")
-    for path in (os.path.join(directory, word) for directory in directories):
-        if os.path.exists(path):
-            hint = "name a program in it" if os.path.isdir(path) else f"chmod +x {path}"
-            return PlanError(f"{word!r} cannot be executed", hint, status=_CANNOT_RUN)
-    hint = "it must be on PATH, or a path to a program that the sandbox can see"
-    return PlanError(f"{word!r} was not found", hint, status=_NOT_FOUND)
-
-
-def _through(relay: RelaySocket, request: Request) -> Request:
-    """The same sandbox, with the relay as its first program and the gate's socket let in."""
-    return request._replace(
-        command=relay.command(request.command),
-        read=(*request.read, relay.program),
-        sockets=(*request.sockets, relay.path),
-        capture=False,
-    )
 
 
 def _wanted(options: Options) -> Wanted | None:
