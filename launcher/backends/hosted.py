@@ -41,7 +41,7 @@ def needs_namespace(options: Options) -> None:
 
 
 class Hosted:
-    """What a backend adds are its own `settle`, `rules`, `prepare` and `changed`."""
+    """What a backend adds are its own `settle`, `variables`, `rules`, `prepare` and `changed`."""
 
     takes_terminal = False
 
@@ -110,8 +110,10 @@ class Hosted:
         assert self.entrance is not None  # noqa: S101  # it is to be run
         if given:
             self._fill(given)
-        errand = Errand(plan.command, plan.directory, plan.env, self.prepare(plan, filters), self._tidy)
-        return HostRoom(errand, self.entrance, options.resources, self.changed(plan))
+        return HostRoom(self.errand(plan, filters), self.entrance, options.resources, self.changed(plan))
+
+    def errand(self, plan: Plan, filters: Filter) -> Errand:
+        return Errand(plan.command, plan.directory, plan.env, self.prepare(plan, filters), self._tidy)
 
     def close(self) -> None:
         if self.entrance is not None:

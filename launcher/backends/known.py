@@ -66,10 +66,22 @@ def _bwrap() -> Fit | Unfit:
     return Unfit(Backend.BWRAP, found.what, found.hint) if found else Fit(Backend.BWRAP)
 
 
+def _landlock() -> Fit | Unfit:
+    from launcher.backends import landlocked
+
+    return landlocked.examine()
+
+
 def _none() -> Fit | Unfit:
     from launcher.backends import bare
 
     return bare.examine()
+
+
+def _landlock_site(fit: Fit, options: Options) -> Site:
+    from launcher.backends import landlocked
+
+    return landlocked.site(fit, options)
 
 
 def _bare_site(fit: Fit, options: Options) -> Site:
@@ -78,5 +90,12 @@ def _bare_site(fit: Fit, options: Options) -> Site:
     return bare.site(fit, options)
 
 
-_EXAMINE: dict[Backend, Callable[[], Fit | Unfit]] = {Backend.BWRAP: _bwrap, Backend.NONE: _none}
-_SITES: dict[Backend, Callable[[Fit, Options], Site]] = {Backend.NONE: _bare_site}
+_EXAMINE: dict[Backend, Callable[[], Fit | Unfit]] = {
+    Backend.BWRAP: _bwrap,
+    Backend.LANDLOCK: _landlock,
+    Backend.NONE: _none,
+}
+_SITES: dict[Backend, Callable[[Fit, Options], Site]] = {
+    Backend.LANDLOCK: _landlock_site,
+    Backend.NONE: _bare_site,
+}

@@ -22,6 +22,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from threading import Thread
 from typing import NamedTuple, NoReturn
 
 from launcher.backends import descendants
@@ -40,6 +41,9 @@ class Errand(NamedTuple):
     env: Mapping[str, str]
     prepare: Callable[[], Callable[[], None]]
     tidy: Callable[[], None]  # when all is over
+    attend: Callable[[], None] | None = None  # meanwhile, in a thread of the minder
+    keep: tuple[int, ...] = ()  # descriptors for that
+    keep_inside: tuple[int, ...] = ()  # and for `prepare`, until exec
 
 
 class Minded(NamedTuple):
@@ -88,8 +92,10 @@ class _Minder:
             self._command = os.fork()
             if self._command == 0:
                 _become(self._errand, minder, held, tell)
-            close_all_but({0, 1, 2, self._report, self._obey})
+            close_all_but({0, 1, 2, self._report, self._obey, *self._errand.keep})
             self._tell(self._command)
+            if self._errand.attend is not None:
+                Thread(target=self._errand.attend, daemon=True).start()
             self._serve()
         finally:
             os._exit(1)
@@ -139,7 +145,7 @@ def _become(errand: Errand, minder: int, held: int, tell: int) -> NoReturn:
             os.write(tell, _reason(error).encode(errors="replace"))
         os._exit(125)
 
-    become(run, (0, 1, 2), (), lambda: descendants.die_with(minder), until_exec=(held, tell))
+    become(run, (0, 1, 2), (), lambda: descendants.die_with(minder), until_exec=(held, tell, *errand.keep_inside))
 
 
 def _reason(error: Exception) -> str:

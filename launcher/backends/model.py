@@ -32,7 +32,6 @@ class Lack(StrEnum):
     PROCESSES = "processes"
     SIGNALS = "signals"
     CALLS = "calls"
-    ABSTRACT = "abstract"
     DEVICES = "devices"
     TRUNCATE = "truncate"
     SURVIVORS = "survivors"
@@ -43,10 +42,9 @@ SENTENCES: Mapping[Lack, str] = {
     Lack.CAPTURE: "a program that ignores its proxy variables has no network, and the log does not say so",
     Lack.FILES: "all files of this user can be read and written, secrets, policy and log among them",
     Lack.PROTECT: "protected files in writable directories can be changed; what was changed is told at the end",
-    Lack.PROCESSES: "all processes of the host can be seen, with their command lines",
+    Lack.PROCESSES: "processes of the host can be seen, with their command lines, and those of this user slowed down",
     Lack.SIGNALS: "processes of this user can be sent signals",
     Lack.CALLS: "system calls are not filtered",
-    Lack.ABSTRACT: "Unix sockets with abstract names can be reached, where one was let in",
     Lack.DEVICES: "devices that can be opened can be controlled in every way (ioctl)",
     Lack.TRUNCATE: "files that can only be read can be emptied, where their permissions allow it",
     Lack.SURVIVORS: "what is killed together with both of its keepers leaves its processes behind",
