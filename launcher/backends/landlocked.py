@@ -14,6 +14,7 @@ HOME. The home's has links to what was let in of the real one.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import stat
@@ -28,7 +29,7 @@ from launcher.backends.model import Backend, Fit, Lack, Unfit
 from launcher.backends.protected import Protected
 from launcher.backends.socketfilter import MACHINES, program
 from launcher.backends.usher import Goals
-from launcher.landlock import READ, TERMINAL, WRITE, Rule
+from launcher.landlock import READ, READING, TERMINAL, WRITE, WRITING, Rule
 from launcher.mounts import Kind
 
 if TYPE_CHECKING:
@@ -138,8 +139,8 @@ class Landlocked(Hosted):
         handled, ruleset = landlock.handled(version), landwalls.ruleset(version)
         for rule in self._rules(plan):
             landwalls.give(ruleset, handled, rule)
-        for stream in (0, 1, 2):  # by /dev/stdin and the like they can be opened again
-            landwalls.give_descriptor(ruleset, handled, stream, TERMINAL)
+        for stream in (0, 1, 2):
+            landwalls.give_descriptor(ruleset, handled, stream, _rights_of(stream))
         landwalls.give_port(ruleset, handled, port)
         return ruleset
 
@@ -152,6 +153,17 @@ class Landlocked(Hosted):
 
 
 _NAMES = {int(READ): "read  ", int(WRITE): "write "}
+
+
+def _rights_of(stream: int) -> int:
+    """A stream can be opened again, as /dev/stdin and the like: with what it has now. Pipes need no rule."""
+    mode = os.fstat(stream).st_mode
+    if stat.S_ISCHR(mode):
+        return TERMINAL
+    if not stat.S_ISREG(mode):
+        return 0
+    way = fcntl.fcntl(stream, fcntl.F_GETFL) & os.O_ACCMODE
+    return {os.O_RDONLY: READING, os.O_WRONLY: WRITING}.get(way, READING | WRITING)
 
 
 def _real_home() -> str:

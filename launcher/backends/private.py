@@ -54,11 +54,15 @@ class Private:
         import shutil  # some milliseconds, when nobody waits
 
         with suppress(OSError):
-            shutil.rmtree(self.path, onerror=_unlock)
+            shutil.rmtree(self.path, onerror=self._unlock)
+
+    def _unlock(self, act: object, path: str, _: object) -> None:
+        """A directory that nobody may write is opened first; what still fails is left. Nothing above is touched."""
+        if path != self.path:
+            _open_and_remove(path)
 
 
-def _unlock(act: object, path: str, _: object) -> None:
-    """A directory that nobody may write is opened first; what still fails is left."""
+def _open_and_remove(path: str) -> None:
     with suppress(OSError):
         os.chmod(os.path.dirname(path), 0o700)
         os.chmod(path, 0o700, follow_symlinks=False) if not os.path.islink(path) else None
