@@ -115,7 +115,8 @@ class Landlocked(Hosted):
     def errand(self, plan: Plan, filters: Filter) -> Errand:
         assert self.entrance is not None  # noqa: S101  # it is to be run
         let_in = frozenset(mount.path for mount in plan.mounts if mount.kind is Kind.READ and _is_socket(mount.path))
-        goals = Goals(self.entrance.sock.getsockname()[1], let_in)
+        writable = [mount.path for mount in plan.mounts if mount.kind is Kind.WRITE]
+        goals = Goals(self.entrance.sock.getsockname()[1], let_in, (self.directory, *writable))
         return (
             super()
             .errand(plan, filters)

@@ -1,14 +1,14 @@
 """Calls about sockets, where the network is the host's own: which may be made, and which are asked about. Pure.
 
 Landlock knows TCP by its port alone, and Unix sockets hardly. So this filter leaves few kinds of socket, each of
-which gets to a peer by connect(2) and no other way, and has every connect asked about (`launcher.backends.usher`):
+which gets to a peer by connect(2) and listen(2) and no other way, and has both asked about (`launcher.backends.usher`):
 
     socket        TCP over IPv4 and IPv6; Unix stream and seqpacket; netlink for routes, as libc lists interfaces.
                   No datagrams: their addresses stand in memory, with every packet. No MPTCP, SCTP, raw, vsock
     socketpair    the same of Unix: one of datagrams could send to any path
     connect       asked about
+    listen        asked about: on TCP without bind a port is chosen, and Landlock is not asked
     send…         not with MSG_FASTOPEN, which connects on the way, past Landlock and past connect
-    listen        never: without bind a port is chosen, and Landlock is not asked
 
 And never, under any profile: io_uring, which makes these calls past any filter; words into the terminal's input, as
 the terminal is the user's own; other programs' limits (prlimit); the host's shared memory, semaphores and queues.
@@ -68,8 +68,8 @@ def program(machine: str) -> bytes:
         (
             _load(_ARCH) + _unless(calls.arch, _return(_DENY)) + _load(_NR),
             _CODE.pack(_AT_LEAST, 0, 1, _OTHER_COUNT) + _return(_DENY),
-            *(_on(number, _return(_DENY)) for number in (*calls.shared, *_IO_URING, calls.listen)),
-            _on(calls.connect, _return(_ASK)),
+            *(_on(number, _return(_DENY)) for number in (*calls.shared, *_IO_URING)),
+            *(_on(number, _return(_ASK)) for number in (calls.connect, calls.listen)),
             _on(calls.socketpair, _unix() + _return(_DENY)),
             _on(calls.socket, _unix() + _inet(_INET) + _inet(_INET6) + _netlink() + _return(_DENY)),
             *(_on(number, _flags(place)) for number, place in calls.sends),

@@ -5,6 +5,10 @@ memory, where another of its threads could change it after a look. So the call i
 copied once, looked at, and if it is the gate's, or a socket that was let in, the caller's own socket is connected to
 it, here, with the copy. What cannot be seen or copied is refused. When this ends, every connect fails.
 
+listen(2) is asked about, too, and made here for Unix sockets alone. So a server inside has our number as its own, to
+whoever connects to it (SO_PEERCRED), and by that it is told from a server of the host. A path where the command can
+write is connected to by a socket of ours, and the caller is given that in place of its own only if it leads inside.
+
 It runs in the minder, which all callers descend from: the kernel lets nobody else look into them.
 """
 
@@ -18,6 +22,9 @@ import socket
 import struct
 from typing import NamedTuple
 
+from launcher.backends.socketfilter import MACHINES
+from launcher.mounts import is_within
+
 _RECEIVE, _SEND, _IS_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103  # of ioctl(2)
 _QUESTION = struct.Struct("=QII iIQ 6Q")  # struct seccomp_notif
 _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp
@@ -26,6 +33,8 @@ _PIDFD_GETFD = 438
 _MAPPED = bytes(10) + b"\xff\xff"
 _PUT = struct.Struct("=QIIII")  # struct seccomp_notif_addfd
 _IN_PLACE = 1
+_PEER = struct.Struct("=iII")  # struct ucred
+_LISTEN = tuple(calls.listen for calls in MACHINES.values())
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -34,13 +43,15 @@ class Goals(NamedTuple):
 
     port: int  # of the gate, on 127.0.0.1
     sockets: frozenset[str] = frozenset()  # that were let in
+    writable: tuple[str, ...] = ()  # directories where the command may have made others
 
 
 class Asked(NamedTuple):
     id: int
     thread: int
+    call: int
     descriptor: int
-    address: int  # where it stands
+    second: int  # where the address stands; of listen, how many may wait
     length: int
 
 
@@ -84,7 +95,8 @@ def _answer_next(listener: int, goals: Goals) -> None:
         raise
     asked = _parse(bytes(question))
     try:
-        result = _connect(listener, asked, goals)
+        act = _listen if asked.call in _LISTEN else _connect
+        result = act(listener, asked, goals)
     except OSError as error:
         result = error.errno or errno.EACCES
     except Exception:  # whatever it was, the next question must be answered, and this one with no
@@ -93,8 +105,8 @@ def _answer_next(listener: int, goals: Goals) -> None:
 
 
 def _parse(question: bytes) -> Asked:
-    number, thread, _, _, _, _, descriptor, address, length, *_ = _QUESTION.unpack(question)
-    return Asked(number, thread, descriptor & 0xFFFFFFFF, address, length & 0xFFFFFFFF)
+    number, thread, _, call, _, _, descriptor, second, length, *_ = _QUESTION.unpack(question)
+    return Asked(number, thread, call, descriptor & 0xFFFFFFFF, second, length & 0xFFFFFFFF)
 
 
 def _reply(listener: int, number: int, result: int) -> None:
@@ -107,9 +119,12 @@ def _reply(listener: int, number: int, result: int) -> None:
 
 def _connect(listener: int, asked: Asked, goals: Goals) -> int:
     """0, or the error. Numbers may come to mean others: what was found counts if the question still stands."""
-    where = goal(_copied(asked), goals)
+    address = _copied(asked)
+    where = goal(address, goals)
     if where is None:
-        return errno.EACCES
+        path = _unix_path(address, asked)
+        may_be_inside = any(is_within(path, top) for top in goals.writable)
+        return _replaced(listener, asked, path, inside=True) if may_be_inside else errno.EACCES
     try:
         theirs = _taken(asked)
     except PermissionError:  # container engines keep this call from those who may not trace others
@@ -119,16 +134,41 @@ def _connect(listener: int, asked: Asked, goals: Goals) -> int:
         return sock.connect_ex(_as_family(sock, where))
 
 
-def _replaced(listener: int, asked: Asked, where: tuple[str, int] | str) -> int:
+def _listen(listener: int, asked: Asked, _: Goals) -> int:
+    with _socket_of(_taken(asked)) as sock:
+        fcntl.ioctl(listener, _IS_VALID, asked.id.to_bytes(8, "little"))
+        if sock.family != socket.AF_UNIX:
+            return errno.EACCES
+        sock.listen(min(asked.second & 0xFFFFFFFF, socket.SOMAXCONN))
+    return 0
+
+
+def _replaced(listener: int, asked: Asked, where: tuple[str, int] | str, inside: bool = False) -> int:
     """A new socket, connected, in the place of the caller's. Options that were set on that one are lost."""
     flags = _flags(asked)
     with socket.socket(socket.AF_UNIX if isinstance(where, str) else socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setblocking(not inside)  # a server inside may let us wait for ever
         if failed := sock.connect_ex(where):
             return failed
+        if inside and _listener_of(sock) != os.getpid():
+            return errno.EACCES
         sock.setblocking(not flags & os.O_NONBLOCK)
         request = _PUT.pack(asked.id, _IN_PLACE, sock.fileno(), asked.descriptor, flags & os.O_CLOEXEC)
         fcntl.ioctl(listener, _ADD, request)
     return 0
+
+
+def _unix_path(address: bytes, asked: Asked) -> str:
+    """Of a Unix socket, where it leads to; nothing for those without a path."""
+    path = os.fsdecode(address[2:].partition(b"\0")[0])
+    if int.from_bytes(address[:2], "little") != socket.AF_UNIX or not path:
+        return ""
+    return os.path.realpath(path if path.startswith("/") else f"/proc/{asked.thread}/cwd/{path}")
+
+
+def _listener_of(sock: socket.socket) -> int:
+    """The process that made it a server."""
+    return int(_PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[0])
 
 
 def _flags(asked: Asked) -> int:
@@ -157,7 +197,7 @@ def _copied(asked: Asked) -> bytes:
         raise OSError(errno.EINVAL, "no address is as long")
     memory = os.open(f"/proc/{asked.thread}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.pread(memory, asked.length, asked.address)
+        return os.pread(memory, asked.length, asked.second)
     finally:
         os.close(memory)
 

@@ -154,6 +154,25 @@ def test_unix_sockets_lead_nowhere_unless_let_in(home: House) -> None:
             path.unlink()
 
 
+SERVED = """
+import os, socket, threading
+os.chdir(os.environ["TMPDIR"])
+server = socket.socket(socket.AF_UNIX)
+server.bind("own.sock")
+server.listen()
+threading.Thread(target=lambda: [server.accept()[0].sendall(b"from inside") for _ in range(2)]).start()
+for name in (os.path.abspath("own.sock"), "own.sock"):
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(name)
+    print(client.recv(100).decode())
+"""
+
+
+def test_a_server_inside_can_be_connected_to_by_its_path(home: House) -> None:
+    done = home.person.run(PYTHON, "-c", SERVED, options=LANDLOCK)
+    assert done.stdout == b"from inside\n" * 2, done.stderr
+
+
 def test_pairs_of_sockets_and_pipes_work_inside(home: House) -> None:
     assert one(home, "[s.close() for s in socket.socketpair()]") == [None, None]
     assert one(home, "len(socket.if_nameindex()) > 0")
