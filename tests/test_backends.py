@@ -82,3 +82,9 @@ def test_a_flag_goes_before_the_persona_and_bwrap_is_what_nobody_names() -> None
     assert (said.backend, said.fallback, said.image) == ("none", "warn", "flag:2")
     silent = furnished(Options(("true",)), Walls())
     assert (silent.backend, silent.fallback, silent.image) == ("bwrap", "error", None)
+
+
+def test_the_page_has_every_word_with_its_sentence() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "backends.md").read_text()
+    for lack, sentence in SENTENCES.items():
+        assert f"| `{lack}` | {sentence} |" in page

@@ -51,19 +51,15 @@ class Private:
                 made.append(path)
 
     def remove(self) -> None:
+        """Again where it is gone already: the minder and the launcher both see to it."""
         import shutil  # some milliseconds, when nobody waits
 
-        with suppress(OSError):
-            shutil.rmtree(self.path, onerror=self._unlock)
+        shutil.rmtree(self.path, onerror=self._unlock)
+        shutil.rmtree(self.path, ignore_errors=True)  # what was behind those
 
-    def _unlock(self, act: object, path: str, _: object) -> None:
-        """A directory that nobody may write is opened first; what still fails is left. Nothing above is touched."""
-        if path != self.path:
-            _open_and_remove(path)
-
-
-def _open_and_remove(path: str) -> None:
-    with suppress(OSError):
-        os.chmod(os.path.dirname(path), 0o700)
-        os.chmod(path, 0o700, follow_symlinks=False) if not os.path.islink(path) else None
-        os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+    def _unlock(self, _: object, path: str, __: object) -> None:
+        """A directory of the run that may not be read or written: its owner undoes that. Nothing above is touched."""
+        for directory in (os.path.dirname(path), path):
+            if is_within(directory, self.path) and os.path.isdir(directory) and not os.path.islink(directory):
+                with suppress(OSError):
+                    os.chmod(directory, 0o700)
