@@ -96,6 +96,8 @@ class HostRoom:
         """Whether the command did: for its end."""
         if self._trouble is None:
             self._trouble = minder.rest_of_word(self.minded)
+            with suppress(OSError):  # nobody reads it
+                os.write(2, f"egress: {self._trouble}\n".encode() if self._trouble else b"")
         return not self._trouble
 
     def watch(self, terminal: Terminal | None, loop: asyncio.AbstractEventLoop) -> JobWatch:
