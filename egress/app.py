@@ -31,7 +31,7 @@ from egress.reload import Reloader
 from egress.requestdesk import Desk
 from egress.sessions import Door, Live, new_session_id
 from egress.uploads import Uploads
-from egress.users import Users
+from egress.users import Doorkeeper
 from egress.vault import Vault
 
 _RESERVED_DESCRIPTORS = 256
@@ -48,7 +48,7 @@ class Setup(NamedTuple):
     audit: str
     report: Callable[[str], None]
     vault: Vault
-    users: Users | None = None
+    users: Doorkeeper | None = None
     dns_server: DnsServer | None = None
     upstreams: Upstreams = NO_UPSTREAM
     limits: Limits = LIMITS
@@ -57,6 +57,8 @@ class Setup(NamedTuple):
     wishes: Wishes = NO_WISHES
     attribution: Attribution | None = None
     authority: Callable[[], Config] | None = None  # that an engine is made with, when one is needed
+    backend: str = ""  # what the launcher has made the clients' sandbox with,
+    lacks: tuple[str, ...] = ()  # and what that does not enforce: both for the record
 
     def load(self) -> Policy:
         return enforce.load(self.sources, self.vault, self.personas)
@@ -67,7 +69,7 @@ class Gate:
 
     def __init__(self, setup: Setup, policy: Policy, loop: asyncio.AbstractEventLoop) -> None:
         limits = fit_descriptors(setup.limits)
-        self.audit = Audit(setup.audit, new_session_id(), setup.report, loop.call_soon)
+        self.audit = Audit(setup.audit, new_session_id(), setup.report, loop.call_soon, setup.backend, setup.lacks)
         self.audit.probe()
         self.live = Live(policy)
         self.traffic = Traffic(loop, limits)

@@ -40,6 +40,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     persona: str
     id: int
+    backend: str | UnsetType = UNSET  # what keeps the client in, where the launcher has put it somewhere
+    lacks: tuple[str, ...] | UnsetType = UNSET  # and what that does not hold
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,12 +106,15 @@ class Audit:
         session: str,
         report: Callable[[str], None] = lambda _: None,
         soon: Callable[[Callable[[], None]], object] = lambda call: call(),
+        backend: str = "",
+        lacks: tuple[str, ...] = (),
     ) -> None:
         self.path = path
         self._report = report
         self._soon = soon  # calls something when this turn is over
         self._due = False  # it has been asked to
         self.session = session
+        self._backend, self._lacks = backend or UNSET, lacks or UNSET
         self.failing: str | None = None  # why the last write failed, while it does
         self._encode = msgspec.json.Encoder().encode
         self._file = _LogFile(path)
@@ -144,6 +149,7 @@ class Audit:
         method, path = request or (UNSET, UNSET)
         record = DecisionRecord(
             ts=timestamp(), session=self.session, persona=persona, id=number,
+            backend=self._backend, lacks=self._lacks,
             via=via, host=host, port=port, verdict=decision.verdict, reason=decision.reason, rule=rule,
             would_deny=decision.would_deny or UNSET, method=method, path=path, process=process or UNSET,
         )  # fmt: skip
@@ -158,7 +164,8 @@ class Audit:
     def flood(self, number: int, persona: str, host: str, decision: Decision, count: int) -> None:
         """Sum up denials of the nameserver that would drown the log one by one."""
         record = FloodRecord(
-            ts=timestamp(), session=self.session, persona=persona, id=number, via=Via.DNS, host=host, port=None,
+            ts=timestamp(), session=self.session, persona=persona, id=number,
+            backend=self._backend, lacks=self._lacks, via=Via.DNS, host=host, port=None,
             verdict=decision.verdict, reason=decision.reason, rule=None, count=count,
         )  # fmt: skip
         self._write_or_keep(record)
@@ -176,6 +183,7 @@ class Audit:
     ) -> None:
         record = EndRecord(
             ts=timestamp(), session=self.session, persona=persona, id=number,
+            backend=self._backend, lacks=self._lacks,
             ip=ip, up=up, down=down, ms=ms, outcome=outcome, status=status or UNSET,
         )  # fmt: skip
         self._keep(record)
@@ -187,7 +195,14 @@ class Audit:
     def policy(self, generation: int, error: str | None) -> None:
         self._write_or_keep(
             PolicyRecord(
-                ts=timestamp(), session=self.session, persona="", id=self.next_id(), generation=generation, error=error
+                ts=timestamp(),
+                session=self.session,
+                persona="",
+                id=self.next_id(),
+                backend=self._backend,
+                lacks=self._lacks,
+                generation=generation,
+                error=error,
             )
         )
 
@@ -250,7 +265,10 @@ class Audit:
                 raise
             self._waiting.clear()
         if self._lost:
-            gap = GapRecord(ts=timestamp(), session=self.session, persona="", id=self.next_id(), lost=self._lost)
+            gap = GapRecord(
+                ts=timestamp(), session=self.session, persona="", id=self.next_id(),
+                backend=self._backend, lacks=self._lacks, lost=self._lost,
+            )  # fmt: skip
             self._file.append((self._encode(gap) + b"\n",))
             self._lost = 0
 

@@ -49,6 +49,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     reason: Text = ""
     rule: Text | None = None
     process: Process | None = None
+    backend: Text = ""
+    lacks: tuple[Text, ...] = ()
     up: Count = 0
     down: Count = 0
     outcome: Text = ""

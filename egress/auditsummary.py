@@ -20,6 +20,7 @@ from egress.refusals import Reason
 MOST_ROWS = 10_000
 MOST_PORTS = 16  # of one row; who asks for more is looking for an open one
 _MOST_PROGRAMS = 4
+_MOST_WALLS = 16
 _LIFTED = frozenset({Reason.OBSERVED.value, Reason.ANSWERED.value})  # let through, though no rule allowed it
 _FAILURES = frozenset(reason.value for reason in Reason if reason.is_failure)
 
@@ -104,6 +105,7 @@ class Rows:
 class Summary:
     def __init__(self) -> None:
         self.lost = 0  # records that the gate could not write
+        self.weaker: dict[tuple[str, tuple[str, ...]], None] = {}  # backends that did not enforce all, and what not
         self._blocked, self._allowed = Rows(), Rows()
         self._open = Passages[Row]()
 
@@ -134,3 +136,5 @@ class Summary:
                 taken_back.connections -= 1
             row = self._blocked.of(entry, entry.reason)
         row.note(entry)
+        if entry.lacks and len(self.weaker) < _MOST_WALLS:
+            self.weaker[entry.backend, entry.lacks] = None

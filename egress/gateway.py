@@ -34,7 +34,7 @@ from egress.refusals import Reason, Refused
 from egress.requestdesk import HTTP, Desk, Ruling
 from egress.requestpolicy import Asked
 from egress.sessions import Live
-from egress.users import Users
+from egress.users import Doorkeeper
 
 
 class Counsel(Protocol):
@@ -61,7 +61,7 @@ class Gateway:
         traffic: Traffic,
         desk: Desk,
         loop: asyncio.AbstractEventLoop,
-        users: Users | None = None,
+        users: Doorkeeper | None = None,
         upstreams: Upstreams = NO_UPSTREAM,
         limits: Limits = LIMITS,
     ) -> None:

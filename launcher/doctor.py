@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
-from launcher.checks import gate, machine, network, sandbox
+from launcher.checks import backends, gate, machine, network, sandbox
 from launcher.checks.model import Check, Finding, Status, fail
 
 PATIENCE = 20.0  # seconds for one check
@@ -32,7 +32,8 @@ CHECKS = (
     Check("capture", network.captured, needed=False),
     Check("limits", machine.limits, needed=False),
     Check("terminal", machine.terminal, needed=False),
-    Check("landlock", machine.landlock, needed=False),
+    Check("landlock", backends.landlock, needed=False),
+    Check("backends", backends.backends, needed=False),
     Check("policy", gate.policy),
     Check("audit", gate.audit),
     Check("programs", machine.programs, needed=False),

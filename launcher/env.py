@@ -12,7 +12,7 @@ looks, our own settings, what the persona lists and what was asked for by flag; 
 Programs that honour a proxy are told of the gate, each by the name that it looks for; that gives better
 errors than a captured connection. ALL_PROXY is an HTTP proxy, not SOCKS: some clients fail at start when
 a SOCKS library is not installed. Java and ssh have no such variable that is quiet, so these two are only
-told where connections are not captured anyway.
+told where connections are not captured anyway; and where the gate asks for a password, neither can give it one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def proxy_variables(proxy: str, capture: bool) -> dict[str, str]:
         return {}
     values = dict.fromkeys((*_BOTH_CASES, *map(str.lower, _BOTH_CASES), *_OWN_NAMES), proxy)
     values |= {"NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK, "npm_config_noproxy": LOOPBACK, "NODE_USE_ENV_PROXY": "1"}
-    if not capture:
+    if "@" in proxy:
+        values["GIT_HTTP_PROXY_AUTHMETHOD"] = "basic"  # or it asks without, first, and is refused, on record
+    elif not capture:
         host, _, port = proxy.removeprefix("http://").rstrip("/").rpartition(":")
         values |= {JAVA: _java(host, port), "GIT_SSH_COMMAND": _ssh(host, port)}
     return values

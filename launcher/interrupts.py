@@ -44,7 +44,7 @@ def end_with(code: int) -> int:
     """For a person at a terminal: a shell gives up its loop for a job that SIGINT has killed, not for a number.
 
     Ctrl-C is for all of a job, also for the script or the make that we are a part of. While every key went to
-    the sandbox the kernel told none of them, so we do.
+    the sandbox the kernel told none of them, so we do; where the command was on the user's terminal, it has.
     """
     if code == 128 + signal.SIGINT and not is_ignored(signal.SIGINT):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -53,7 +53,18 @@ def end_with(code: int) -> int:
     return code
 
 
+_keys_were_the_users = False
+
+
+def leave_keys_to_the_user() -> None:
+    """For a command that is on the user's own terminal."""
+    global _keys_were_the_users  # noqa: PLW0603  # one launcher, one terminal
+    _keys_were_the_users = True
+
+
 def _had_the_keys() -> bool:
+    if _keys_were_the_users:
+        return False
     try:
         return os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp()
     except OSError:  # no terminal, or not that of our session

@@ -26,7 +26,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import NamedTuple, NoReturn
 
-from launcher.process import Child, Run, Streams, become, close_all_but
+from launcher.process import Child, Run, Streams, become, close_all_but, tell_by_signal
 
 _WORD = 4  # bytes of a report
 _HELD = 0  # the first one, and no wait status
@@ -108,7 +108,7 @@ class _Keeper:
             os.setsid()
             fcntl.ioctl(self._stage.slave, termios.TIOCSCTTY, 0)
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            _tell_by_signal(self._obey)
+            tell_by_signal(self._obey)
             self._start(run, keep)
             close_all_but({self._report, self._obey, self._stage.slave, self._stage.tty})
             self._serve()
@@ -119,7 +119,7 @@ class _Keeper:
         running, started = os.pipe()
         self._bwrap = self._job = os.fork()
         if self._bwrap == 0:
-            become(run, self._stage.streams, keep, self._take_place, until_exec=started)
+            become(run, self._stage.streams, keep, self._take_place, until_exec=(started,))
         os.close(started)
         os.read(running, 1)  # it ends with exec: traced any earlier, a bwrap that is setuid would not be so
         self._tracer = _Tracer.of(self._bwrap)
@@ -214,9 +214,3 @@ class _Tracer:
 
     def go_on(self) -> None:
         self._ptrace(_CONTINUE, self._pid, None, None)
-
-
-def _tell_by_signal(descriptor: int) -> None:
-    """SIGIO whenever there is something to read, or the end."""
-    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)

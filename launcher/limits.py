@@ -49,6 +49,7 @@ class Facts(NamedTuple):
     processors: tuple[int, ...]  # that we may use ourselves
     manager: str | None = None  # the socket of a systemd that this user may ask
     groups: tuple[Group, ...] = ()  # the nearest first
+    own_users: bool = True  # the sandbox has a user namespace of its own
 
 
 class LimitPlan(NamedTuple):
@@ -138,6 +139,8 @@ def _cpus(resources: Resources, facts: Facts) -> Measure:
 def _pids(resources: Resources, facts: Facts) -> Measure:
     if facts.is_root:
         return Measure(missing="pids: the kernel does not count root's processes")
+    if not facts.own_users:
+        return Measure(missing="pids: without a user namespace all of a user's processes are counted together")
     if facts.kernel < _COUNTS_PER_NAMESPACE:
         return Measure(missing="pids: this kernel counts all of a user's processes together")
     return Measure(processes=resources.pids, applied=f"pids: {resources.pids}")

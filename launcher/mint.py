@@ -46,8 +46,7 @@ def mounts() -> tuple[Mount, ...]:
     return (Mount(Kind.EMPTY, trust.DIRECTORY, "what vouches for inspected hosts"), *files)
 
 
-def start(names: tuple[str, ...], upstream_roots: tuple[str, ...]) -> Mint:
-    files = trust.given()
+def start(names: tuple[str, ...], upstream_roots: tuple[str, ...], files: tuple[trust.Given, ...]) -> Mint:
     made, *pipes = (_pipe() for _ in range(len(files) + 1))
     writes = [write for _, write in pipes]
     pid = os.fork()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from egress.record import TYPE_CHECKING, NamedTuple
-from egress.surroundings import Walls
+from egress.surroundings import BACKENDS, FALLBACKS, Walls
 from launcher.mounts import PlanError
 
 if TYPE_CHECKING:
@@ -55,6 +55,9 @@ FILES = (
     Word("--env", "NAME[=VALUE]", "a variable to pass in", many=True),
 )
 WALLS = (
+    Word("--backend", "NAME", "what makes the sandbox (default: the persona's, else bwrap)", choices=BACKENDS),
+    Word("--fallback", "HOW", "where that cannot be used: stop, or say so and be weaker", choices=FALLBACKS),
+    Word("--image", "IMAGE", "what podman and docker run the command in"),
     Word("--seccomp", "default|debug|off|FILE", "system call filter", default="default"),
     Word("--memory", "SIZE", "such as 4G, for the whole sandbox"),
     Word("--cpus", "N", "such as 2 or 0.5"),
@@ -66,7 +69,7 @@ SPEECH = (
     Word("--quiet", "", "say nothing of what was blocked"),
     Word("--verbose", "", "say what is set up, and the counts at the end"),
     Word("--dry-run", "", "show what would be true inside, and stop"),
-    Word("--print-argv", "", "show the bwrap command, and stop"),
+    Word("--print-argv", "", "show the command that the backend runs, and stop"),
 )
 OVERSIGHT = (
     Word("--ui", "", "open the live page on the host, and print its link"),
@@ -124,6 +127,9 @@ class Options(NamedTuple):
     deny_calls: tuple[str, ...] = ()  # the persona's, as the next
     allow_calls: tuple[str, ...] | None = None
     bridge: str = "handover"
+    backend: str | None = None
+    fallback: str | None = None
+    image: str | None = None
     resources: Resources = Resources()
     audit: str | None = None
     dns_server: str | None = None
@@ -208,6 +214,11 @@ def options(values: dict[str, Any], command: list[str]) -> Options:
 
 def furnished(options: Options, walls: Walls) -> Options:
     """With what the persona asks of its sandbox, where no flag says otherwise."""
+    options = options._replace(
+        backend=options.backend or walls.backend or BACKENDS[0],
+        fallback=options.fallback or walls.fallback or FALLBACKS[0],
+        image=options.image or walls.image,
+    )
     if not any(walls):
         return options
     given = {name: value for name, value in options.resources._asdict().items() if value is not None}
@@ -230,6 +241,7 @@ def _resources(values: Mapping[str, Any]) -> Resources:
 
 
 _AS_THEY_ARE = (
+    *("backend", "fallback", "image"),
     *("persona", "project", "seccomp", "bridge", "audit", "dns_server", "upstream"),
     *("ui", "ask", "ask_timeout", "observe", "metrics", "attribute", "log_queries"),
     *("quiet", "verbose", "dry_run", "print_argv"),

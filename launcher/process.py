@@ -70,7 +70,7 @@ def fill_standard_streams() -> None:
 
 
 def become(
-    run: Run, streams: Streams, keep: tuple[int, ...], take_place: Callable[[], None], until_exec: int = -1
+    run: Run, streams: Streams, keep: tuple[int, ...], take_place: Callable[[], None], until_exec: tuple[int, ...] = ()
 ) -> NoReturn:
     """A child's last steps before exec: its place in a session, its three streams, nothing else open."""
     try:
@@ -81,7 +81,7 @@ def become(
         apart = [fcntl.fcntl(stream, fcntl.F_DUPFD, 3) for stream in streams]  # none may overwrite another
         for number, stream in enumerate(apart):
             os.dup2(stream, number)
-        close_all_but({0, 1, 2, until_exec, *keep})
+        close_all_but({0, 1, 2, *until_exec, *keep})
         for descriptor in keep:
             os.set_inheritable(descriptor, True)
         run()
@@ -94,3 +94,9 @@ def close_all_but(kept: set[int]) -> None:
         if int(name) not in kept:
             with suppress(OSError):  # the listing's own, gone with it
                 os.close(int(name))
+
+
+def tell_by_signal(descriptor: int) -> None:
+    """SIGIO whenever there is something to read, or the end."""
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)

@@ -29,11 +29,14 @@ from launcher.plan import Plan
 from launcher.process import Child
 
 if TYPE_CHECKING:
+    import asyncio
     from typing import NoReturn
 
+    from launcher.backends.place import Entrance
     from launcher.confine import Confined
     from launcher.netns.connector import Connector
     from launcher.terminal import Terminal
+    from launcher.watch import Watch
 
 _NO_LIMITS = Resources()
 
@@ -56,6 +59,7 @@ class Room:
         self._status = -1
         self.child: Child | None = None
         self.handover: Handover | None = None
+        self.entrance: Entrance | None = None  # its network is its own
         self.confined: Confined | None = None
         try:
             self._held = hold(plan.placeholders)
@@ -86,6 +90,20 @@ class Room:
 
             keeper.wait_until_held(self.child)
         self.joiner.release()
+
+    def at_once(self) -> int | None:
+        from launcher import brief
+
+        return brief.exit_code(self)
+
+    def watch(self, terminal: Terminal | None, loop: asyncio.AbstractEventLoop) -> Watch:
+        from launcher.watch import Watch
+
+        return Watch(self, terminal, loop)
+
+    def changed(self) -> list[str]:
+        """What is protected is held by mounts."""
+        return []
 
     def has_run(self) -> bool:
         """Whether the command did: for the end, when bwrap has said what it had to say."""

@@ -10,70 +10,104 @@ import os
 import sys
 from collections.abc import Iterable
 
-from egress import places, policysources
+from egress import places
+from egress.policysources import Sources
 from egress.record import TYPE_CHECKING, NamedTuple
 from launcher.mounts import PlanError
+from launcher.obeyed import outline_of, sources_of
 from launcher.options import Options, furnished
-from launcher.outline import Outline, recall, remember
 from launcher.process import on_terminal
-from launcher.request import Own, Request
 
 if TYPE_CHECKING:
-    from egress.problems import PolicyError
+    from launcher.backends.place import Place, Site
     from launcher.bridge import RelaySocket
     from launcher.mint import Mint
     from launcher.netns.model import Wanted
+    from launcher.outline import Outline
     from launcher.plan import Plan
     from launcher.publish import Opening
-    from launcher.room import Room
+    from launcher.seccomp import Filter
     from launcher.terminal import Terminal
-
-_CANNOT_RUN, _NOT_FOUND = 126, 127
-_LACKING = "the secret for "  # as such a problem begins
 
 
 class Session(NamedTuple):
     """One run of the launcher: what was asked, and what was made of it."""
 
     options: Options
-    sources: policysources.Sources
+    sources: Sources
     audit: str
     plan: Plan
     relay: RelaySocket | None
     openings: tuple[Opening, ...] = ()
     mint: Mint | None = None
+    site: Site | None = None  # where it is not bubblewrap that makes the sandbox
+    on_tty: bool = False
 
 
 def launch(options: Options) -> int:
-    _check_routes(options)
-    project = os.path.abspath(options.project)
-    sources = _meant(policysources.locate(options.policy, options.allow, options.persona, writable=(project,)))
-    persona = _outline(sources)
-    _warn(persona.remarks)
-    options = furnished(options._replace(persona=sources.persona), persona.walls)
-    audit, on_tty = _audit(options), on_terminal()
-    relay, mint = _relay(options), _mint(persona, options)
+    session = prepare(options, on_terminal())
     try:
-        drawn = _plan(options, persona, audit, on_tty, relay)
         if options.print_argv or options.dry_run:
-            return _show(drawn, options.print_argv)
-        return _run(Session(options, sources, audit, drawn, relay, mint=mint), on_tty)
+            return _show(session)
+        return _run(session)
     finally:
-        if relay is not None:
-            relay.close()
-        if mint is not None:
-            from launcher.mint import end
-
-            end(mint)
+        end(session)
 
 
-def _mint(persona: Outline, options: Options) -> Mint | None:
+def prepare(options: Options, on_tty: bool = False) -> Session:
+    """All that is decided, and what must be there first; `end` it, whatever comes of it."""
+    _check_routes(options)
+    sources = sources_of(options)
+    persona = outline_of(sources)
+    _warn(persona.remarks)
+    asked = options._replace(persona=sources.persona)
+    options, site = _settled(asked, furnished(asked, persona.walls))
+    relay = mint = None
+    try:
+        audit, on_tty = _audit(options), on_tty and (site is None or site.takes_terminal)
+        relay, mint = _relay(options), _mint(persona, options, site)
+        from launcher.drawing import draw_plan
+
+        drawn = draw_plan(options, persona, audit, on_tty, relay, site)
+        return Session(options, sources, audit, drawn, relay, mint=mint, site=site, on_tty=on_tty)
+    except BaseException:
+        _end(relay, mint, site)
+        raise
+
+
+def end(session: Session) -> None:
+    _end(session.relay, session.mint, session.site)
+
+
+def _settled(asked: Options, options: Options) -> tuple[Options, Site | None]:
+    """What makes the sandbox, said at once where that is not bubblewrap; `asked` are the flags alone."""
+    is_usual = options.backend == "bwrap" and options.fallback == "error" and asked.image is None
+    if is_usual and not options.verbose:
+        return options, None
+    from launcher.backends import known
+
+    return known.settled(asked, options)
+
+
+def _end(relay: RelaySocket | None, mint: Mint | None, site: Site | None) -> None:
+    if relay is not None:
+        relay.close()
+    if mint is not None:
+        from launcher.mint import end
+
+        end(mint)
+    if site is not None:
+        site.close()
+
+
+def _mint(persona: Outline, options: Options, site: Site | None) -> Mint | None:
     """First of all processes: by the time that bwrap wants the session's certificate, there should be one."""
     if not persona.inspected or options.print_argv or options.dry_run:
         return None
-    from launcher import mint
+    from launcher import mint, trust
 
-    return mint.start(persona.inspected, tuple(map(os.path.abspath, options.upstream_ca)))
+    files = site.trusted() if site is not None else trust.given()
+    return mint.start(persona.inspected, tuple(map(os.path.abspath, options.upstream_ca)), files)
 
 
 def _relay(options: Options) -> RelaySocket | None:
@@ -84,25 +118,28 @@ def _relay(options: Options) -> RelaySocket | None:
     return RelaySocket()
 
 
-def _show(drawn: Plan, as_line: bool) -> int:
+def _show(session: Session) -> int:
     from launcher.explain import explain, shell_line
 
-    sys.stdout.write(shell_line(drawn) + "\n" if as_line else explain(drawn))
+    drawn, as_line, site = session.plan, session.options.print_argv, session.site
+    if site is not None:
+        sys.stdout.write(site.show(drawn, as_line))
+    else:
+        sys.stdout.write(shell_line(drawn) + "\n" if as_line else explain(drawn))
     return 0
 
 
-def _run(session: Session, on_tty: bool) -> int:
+def _run(session: Session) -> int:
     from launcher import interrupts
-    from launcher.room import Room, load_filters
+    from launcher.room import load_filters
 
     filters = load_filters(session.options)
     _warn(filters.doubts)
     session = session._replace(openings=_openings(session.options))
     interrupts.hold()
-    terminal = _terminal() if on_tty else None
+    terminal = _terminal() if session.on_tty else None
     try:
-        given = session.mint.given if session.mint else {}
-        room = Room(session.plan, _wanted(session.options), terminal, filters, session.options.resources, given)
+        room = make_room(session, filters, terminal)
         try:
             _state(room)
             if terminal is not None:
@@ -116,17 +153,24 @@ def _run(session: Session, on_tty: bool) -> int:
             terminal.close()
 
 
+def make_room(session: Session, filters: Filter, terminal: Terminal | None = None) -> Place:
+    options, given = session.options, session.mint.given if session.mint else {}
+    if session.site is not None:
+        return session.site.room(session.plan, options, terminal, filters, given)
+    from launcher.room import Room
+
+    return Room(session.plan, _wanted(options), terminal, filters, options.resources, given)
+
+
 def _terminal() -> Terminal:
     from launcher.terminal import Terminal
 
     return Terminal()
 
 
-def _attend(session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> int:
+def _attend(session: Session, room: Place, terminal: Terminal | None, warnings: tuple[str, ...]) -> int:
     """While the command runs; what this takes to load is no longer on the user's clock."""
-    from launcher import brief
-
-    if terminal is None and not session.options.verbose and (code := brief.exit_code(room)) is not None:
+    if terminal is None and not session.options.verbose and (code := room.at_once()) is not None:
         return code
     from launcher.serve import serve
 
@@ -156,7 +200,7 @@ def _check_routes(options: Options) -> None:
         routes(options.dns_server, options.upstream)
 
 
-def _state(room: Room) -> None:
+def _state(room: Place) -> None:
     """What was asked for and is not enforced is said before the command starts."""
     _warn(room.confined.enforced.missing if room.confined else ())
 
@@ -164,116 +208,6 @@ def _state(room: Room) -> None:
 def _warn(lines: Iterable[str]) -> None:
     for line in lines:
         sys.stderr.write(f"egress: warning: {line}\n")
-
-
-def _meant(sources: policysources.Sources) -> policysources.Sources:
-    """Without --persona, the only one that the named files have, if it is one. It is looked for at every start."""
-    if sources.persona is not None or not sources.files:
-        return sources
-    try:
-        name = policysources.implied(sources)
-    except ValueError:  # what is wrong with the files is told by who reads them all
-        return sources
-    if name is not None:
-        files = " ".join(file.shown for file in sources.files)
-        sys.stderr.write(f"egress: persona {name}, the only one in {files}\n")
-    return sources._replace(persona=name)
-
-
-def _outline(sources: policysources.Sources) -> Outline:
-    known = recall(sources, os.environ)
-    if known is not None:
-        return known
-    from egress.problems import PolicyError
-    from launcher.outlining import draw
-
-    try:
-        outline, lasts = draw(sources, os.environ)
-    except PolicyError as error:
-        raise PlanError(str(error), _remedy(error, sources), status=2) from None
-    if lasts:
-        remember(sources, outline, os.environ)
-    return outline
-
-
-def _remedy(error: PolicyError, sources: policysources.Sources) -> str:
-    from egress.problems import UnknownPersona
-
-    if isinstance(error, UnknownPersona):
-        return "egress policy show"
-    if any(problem.source.file == "--allow" for problem in error.problems):
-        return "--allow example.com, or --allow example.com:8443"
-    if any(problem.message.startswith(_LACKING) for problem in error.problems):
-        return "set it on the host, where the sandbox does not see it; or write `optional: true` in the secret"
-    return " ".join(("egress policy lint", *(file.shown for file in sources.files)))
-
-
-def _plan(options: Options, persona: Outline, audit: str, on_tty: bool, relay: RelaySocket | None) -> Plan:
-    from launcher.plan import plan
-    from launcher.survey import survey
-
-    request = Request(
-        command=options.command,
-        project=os.path.abspath(options.project),
-        directory=os.getcwd(),
-        filesystem=persona.filesystem,
-        write=options.write,
-        read=options.read,
-        sockets=options.sockets,
-        usual_sockets=options.usual_sockets,
-        env=persona.env,
-        set_env=_asked_for(options, persona),
-        own=(
-            Own(audit, "the audit log"),
-            *(Own(os.path.abspath(file), "the policy", hide=False) for file in options.policy),
-        ),
-        terminal=on_tty,
-        variables=dict(persona.variables),
-    )
-    if persona.inspected:
-        request = _trusting(request)
-    if relay is not None:
-        request = _through(relay, request)
-    facts = survey(request, os.environ)
-    if facts.program is None:
-        raise _no_program(options.command[0])
-    return plan(request, facts)
-
-
-def _asked_for(options: Options, persona: Outline) -> tuple[str, ...]:
-    """`--env NAME` of a secret gets what the persona has for it, which is not its value."""
-    held = dict(persona.variables)
-    return tuple(flag for flag in options.env if flag not in held)
-
-
-def _trusting(request: Request) -> Request:
-    """The same sandbox, whose programs trust the session's certificate."""
-    from launcher import mint, trust
-
-    return request._replace(
-        files=(*request.files, *mint.mounts()), variables={**request.variables, **trust.variables()}
-    )
-
-
-def _no_program(word: str) -> PlanError:
-    """As a shell tells the two cases apart."""
-    directories = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(":")
-    for path in (os.path.join(directory, word) for directory in directories):
-        if os.path.exists(path):
-            hint = "name a program in it" if os.path.isdir(path) else f"chmod +x {path}"
-            return PlanError(f"{word!r} cannot be executed", hint, status=_CANNOT_RUN)
-    hint = "it must be on PATH, or a path to a program that the sandbox can see"
-    return PlanError(f"{word!r} was not found", hint, status=_NOT_FOUND)
-
-
-def _through(relay: RelaySocket, request: Request) -> Request:
-    """The same sandbox, with the relay as its first program and the gate's socket let in."""
-    return request._replace(
-        command=relay.command(request.command),
-        read=(*request.read, relay.program),
-        sockets=(*request.sockets, relay.path),
-        capture=False,
-    )
 
 
 def _wanted(options: Options) -> Wanted | None:

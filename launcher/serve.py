@@ -21,24 +21,24 @@ from egress.problems import PolicyError
 from egress.refusals import Reason
 from egress.sessions import Door
 from egress.synthetic import SyntheticNames
+from egress.users import OneGuest
 from egress.vault import Vault
 from launcher.aftermath import new_repositories
+from launcher.backends.place import Place, Watching
 from launcher.mint import config
 from launcher.mounts import PlanError
 from launcher.netns.captured import Rejects, original_destination
 from launcher.netns.model import Listener, Role
 from launcher.oversee import wishes
 from launcher.publish import Publisher
-from launcher.room import Room
 from launcher.routes import routes
 from launcher.run import Session
 from launcher.terminal import Terminal
-from launcher.watch import Watch
 
 _SOON = 0.05
 
 
-def serve(session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> int:
+def serve(session: Session, room: Place, terminal: Terminal | None, warnings: tuple[str, ...]) -> int:
     gc.freeze()
     gc.enable()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -46,7 +46,7 @@ def serve(session: Session, room: Room, terminal: Terminal | None, warnings: tup
 
 
 class _Serving:
-    def __init__(self, session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> None:
+    def __init__(self, session: Session, room: Place, terminal: Terminal | None, warnings: tuple[str, ...]) -> None:
         self._session, self._room, self._terminal, self._warnings = session, room, terminal, warnings
         self._persona = session.options.persona or ""
         self._open_to: Counter[str] = Counter()
@@ -54,7 +54,7 @@ class _Serving:
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
-        watch = Watch(self._room, self._terminal, loop)
+        watch = self._room.watch(self._terminal, loop)
         relayed = self._terminal.relay(loop) if self._terminal is not None else None
         setup = self._setup()
         gate = app.Gate(setup, self._policy(setup), loop)
@@ -79,7 +79,7 @@ class _Serving:
         self._report_end(gate.audit, watch)
         return code
 
-    def _vanish_when_running(self, watch: Watch, loop: asyncio.AbstractEventLoop) -> None:
+    def _vanish_when_running(self, watch: Watching, loop: asyncio.AbstractEventLoop) -> None:
         """bwrap makes its mounts after the release: the relay's socket must be there until the command runs."""
         if self._session.relay is not None and not watch.ended.done():
             if watch.is_running():
@@ -96,7 +96,7 @@ class _Serving:
 
     def _setup(self) -> app.Setup:
         server, upstreams = routes(self._session.options.dns_server, self._session.options.upstream)
-        options, mint = self._session.options, self._session.mint
+        options, mint, site = self._session.options, self._session.mint, self._session.site
         return app.Setup(
             self._session.sources,
             self._session.audit,
@@ -108,12 +108,21 @@ class _Serving:
             wishes=wishes(options),
             attribution=attributing(options.attribute, self._room.sandbox),
             authority=(lambda: config(mint)) if mint else None,
+            users=self._guest(),
+            backend=site.fit.backend if site else "bwrap",
+            lacks=tuple(site.fit.lacks) if site else (),
         )
+
+    def _guest(self) -> OneGuest | None:
+        entrance = self._room.entrance
+        return OneGuest(entrance.name, entrance.password, self._persona) if entrance else None
 
     def _open(self, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop) -> None:
         handover = self._room.handover
         for listener in handover.listeners if handover else ():
             self._open_one(listener, gate, nameserver, loop)
+        if self._room.entrance is not None:
+            gate.open(self._room.entrance.sock, Door(None))
         if self._session.relay is not None:
             gate.open(self._session.relay.sock, Door(self._persona, frozenset({os.getuid()})))
 
@@ -161,14 +170,16 @@ class _Serving:
             for note in self._session.plan.notes:
                 self._say(note)
 
-    def _report_end(self, audit: Audit, watch: Watch) -> None:
+    def _report_end(self, audit: Audit, watch: Watching) -> None:
         options = self._session.options
         if watch.timed_out:
             self._say(f"error: the command was ended after {options.resources.timeout:g} s")
             self._say("hint: give it longer with --timeout SECONDS")
         if watch.could_not_run:
             self._say(f"error: {options.command[0]!r} cannot be executed")
-            self._say("hint: see what bwrap says above; for a script, whether the program in its first line is there")
+            self._say("hint: see what is said above; for a script, whether the program in its first line is there")
+        for path in self._room.changed():
+            self._say(f"warning: {path} is protected, and was changed")
         for path in new_repositories(self._session.plan.repositories, self._session.plan.project):
             self._say(
                 f"warning: a repository was made in {path}: git on the host would run what its configuration names"

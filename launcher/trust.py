@@ -88,7 +88,17 @@ def _covered(resolve: Resolve) -> Iterator[Given]:
                 yield Given(content, real, "the host's authorities, and the gate's")
 
 
-def variables() -> dict[str, str]:
+def elsewhere(directory: str) -> tuple[Given, ...]:
+    """The three files alone, in another directory: for where nothing can be covered."""
+    return tuple(file._replace(path=_moved(file.path, directory)) for file in OWN)
+
+
+def variables(directory: str = DIRECTORY) -> dict[str, str]:
     """What names these files. The options for Java are to be joined to those that it may have already."""
-    files = dict.fromkeys(WHOLE, BUNDLE) | dict.fromkeys(ADDED, AUTHORITY)
-    return {**files, **SWITCHES, JAVA: f"-Djavax.net.ssl.trustStore={STORE}"}
+    bundle, authority, store = (_moved(path, directory) for path in (BUNDLE, AUTHORITY, STORE))
+    files = dict.fromkeys(WHOLE, bundle) | dict.fromkeys(ADDED, authority)
+    return {**files, **SWITCHES, JAVA: f"-Djavax.net.ssl.trustStore={store}"}
+
+
+def _moved(path: str, directory: str) -> str:
+    return directory + path.removeprefix(DIRECTORY)

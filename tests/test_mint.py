@@ -22,7 +22,7 @@ NAMES = ("a.example", "*.b.example")
 @pytest.fixture
 def started() -> Iterator[Mint]:
     before = descriptors()
-    made = mint.start(NAMES, ("/roots.pem",))
+    made = mint.start(NAMES, ("/roots.pem",), trust.given())
     yield made
     end(made)
     for read in made.given.values():
@@ -66,7 +66,7 @@ def test_an_engine_can_load_it_and_speaks_for_its_hosts_only(started: Mint) -> N
 
 
 def test_each_session_has_its_own(started: Mint) -> None:
-    other = mint.start(NAMES, ())
+    other = mint.start(NAMES, (), trust.given())
     assert config(other).key != config(started).key
     for read_end in other.given.values():
         os.close(read_end)
@@ -80,7 +80,7 @@ def test_one_that_was_killed_is_told_and_its_files_are_at_their_end(started: Min
 
 def test_one_that_cannot_make_it_ends_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Authority, "make", lambda names: 1 / 0)
-    made = mint.start(NAMES, ())
+    made = mint.start(NAMES, (), trust.given())
     assert [read(descriptor) for descriptor in made.given.values()] == [b""] * len(made.given)
     with pytest.raises(PlanError, match="could not be made"):
         config(made)

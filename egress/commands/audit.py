@@ -100,6 +100,7 @@ def _show_summary(args: argparse.Namespace, logs: Logs, selection: Selection) ->
         auditcsv.write(blocked[: args.top or None], allowed[: args.top or None], sys.stdout)
     elif blocked or allowed:
         _print_table(args, selection, blocked, allowed)
+        _tell_weaker(summary)
     _warn(records.torn, summary.lost)
     return bool(blocked or allowed)
 
@@ -114,6 +115,12 @@ def _print_table(args: argparse.Namespace, selection: Selection, blocked: list[R
         parts.append("\n".join(allowed_section(allowed, top, paper, now)))
     print("\n\n".join(parts))
     _hint(blocked)
+
+
+def _tell_weaker(summary: Summary) -> None:
+    """What is not in the log may have gone another way, where the walls were not whole."""
+    for backend, lacks in summary.weaker:
+        say(f"warning: of these, some are by backend {visible(backend)}, without {visible(', '.join(lacks))}")
 
 
 def _hint(blocked: list[Row]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import fcntl
 import os
 import shutil
@@ -17,7 +15,6 @@ from launcher.confine import confine
 from launcher.limits import Facts, plan_limits
 from launcher.options import Resources
 
-_LANDLOCK_CREATE, _ASK_VERSION = 444, 1  # the call has one number on all machines
 _AGENTS = ("claude", "codex")
 _TOOLS = ("node", "python3", "git", "ssh")
 _TRIAL = Resources(memory=1 << 30, cpus=1, pids=1000)
@@ -85,15 +82,6 @@ def terminal() -> Finding:
     os.close(master)
     os.close(slave)
     return ok("can be made") if is_terminal else fail("a new terminal is none", "ls -l /dev/ptmx /dev/pts")
-
-
-def landlock() -> Finding:
-    libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _ASK_VERSION)
-    if version > 0:
-        return ok(f"version {version}")
-    why = "is switched off" if ctypes.get_errno() == errno.EOPNOTSUPP else "is not in this kernel"
-    return warn(f"{why}; sandboxes do without", "cat /sys/kernel/security/lsm # boot with lsm=landlock,… before these")
 
 
 def programs() -> Finding:
