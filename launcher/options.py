@@ -124,8 +124,8 @@ class Options(NamedTuple):
     host_ports: tuple[int, ...] = ()
     seccomp: str = "default"
     bridge: str = "handover"
-    backend: str | None = None
-    fallback: str | None = None
+    backend: str | None = None  # bwrap, if nobody says otherwise,
+    fallback: str | None = None  # and no other
     image: str | None = None
     resources: Resources = Resources()
     audit: str | None = None
@@ -211,16 +211,16 @@ def options(values: dict[str, Any], command: list[str]) -> Options:
 
 def furnished(options: Options, walls: Walls) -> Options:
     """With what the persona asks of its sandbox, where no flag says otherwise."""
-    options = options._replace(
-        backend=options.backend or walls.backend or BACKENDS[0],
-        fallback=options.fallback or walls.fallback or FALLBACKS[0],
-        image=options.image or walls.image,
-    )
     if not any(walls):
         return options
     given = {name: value for name, value in options.resources._asdict().items() if value is not None}
-    resources = _resources(walls._asdict())._replace(**given)
-    return options._replace(resources=resources, sockets=(*options.sockets, *walls.sockets))
+    return options._replace(
+        backend=options.backend or walls.backend,
+        fallback=options.fallback or walls.fallback,
+        image=options.image or walls.image,
+        resources=_resources(walls._asdict())._replace(**given),
+        sockets=(*options.sockets, *walls.sockets),
+    )
 
 
 def _resources(values: Mapping[str, Any]) -> Resources:
