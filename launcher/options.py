@@ -127,8 +127,8 @@ class Options(NamedTuple):
     deny_calls: tuple[str, ...] = ()  # the persona's, as the next
     allow_calls: tuple[str, ...] | None = None
     bridge: str = "handover"
-    backend: str | None = None
-    fallback: str | None = None
+    backend: str | None = None  # bwrap, if nobody says otherwise,
+    fallback: str | None = None  # and no other
     image: str | None = None
     resources: Resources = Resources()
     audit: str | None = None
@@ -214,17 +214,14 @@ def options(values: dict[str, Any], command: list[str]) -> Options:
 
 def furnished(options: Options, walls: Walls) -> Options:
     """With what the persona asks of its sandbox, where no flag says otherwise."""
-    options = options._replace(
-        backend=options.backend or walls.backend or BACKENDS[0],
-        fallback=options.fallback or walls.fallback or FALLBACKS[0],
-        image=options.image or walls.image,
-    )
     if not any(walls):
         return options
     given = {name: value for name, value in options.resources._asdict().items() if value is not None}
-    resources = _resources(walls._asdict())._replace(**given)
     return options._replace(
-        resources=resources,
+        backend=options.backend or walls.backend,
+        fallback=options.fallback or walls.fallback,
+        image=options.image or walls.image,
+        resources=_resources(walls._asdict())._replace(**given),
         usual_sockets=walls.sockets,
         deny_calls=walls.deny_calls,
         allow_calls=walls.allow_calls,

@@ -81,7 +81,7 @@ def end(session: Session) -> None:
 
 def _settled(asked: Options, options: Options) -> tuple[Options, Site | None]:
     """What makes the sandbox, said at once where that is not bubblewrap; `asked` are the flags alone."""
-    is_usual = options.backend == "bwrap" and options.fallback == "error" and asked.image is None
+    is_usual = options.backend in (None, "bwrap") and options.fallback != "warn" and asked.image is None
     if is_usual and not options.verbose:
         return options, None
     from launcher.backends import known

@@ -76,12 +76,10 @@ def test_the_first_line_names_the_backend_and_what_it_lacks() -> None:
     assert [line.partition(":")[0] for line in sentences(fit.lacks)] == ["capture", "protect"]
 
 
-def test_a_flag_goes_before_the_persona_and_bwrap_is_what_nobody_names() -> None:
+def test_a_flag_goes_before_the_persona() -> None:
     walls = Walls(backend="landlock", fallback="warn", image="persona:1")
     said = furnished(Options(("true",), backend="none", image="flag:2"), walls)
     assert (said.backend, said.fallback, said.image) == ("none", "warn", "flag:2")
-    silent = furnished(Options(("true",)), Walls())
-    assert (silent.backend, silent.fallback, silent.image) == ("bwrap", "error", None)
 
 
 def test_the_page_has_every_word_with_its_sentence() -> None:
