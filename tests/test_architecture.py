@@ -50,8 +50,12 @@ PACKAGES = {
 
 CORE = {"pure", "wire", "net", "service"}
 FRAMEWORKS = {"inspection", "control"}
-# `egress doctor` examines the launcher, which it otherwise knows nothing of; inside a function.
-DOORS = {("egress.commands.doctor", "launcher.doctor"), ("egress.commands.ca", "egress.inspection.kept")}
+# `egress doctor` examines the launcher, and `egress attach` has it join networks; inside a function.
+DOORS = {
+    ("egress.commands.attach", "launcher.attach"),
+    ("egress.commands.doctor", "launcher.doctor"),
+    ("egress.commands.ca", "egress.inspection.kept"),
+}
 MAY_IMPORT = {
     "pure": {"pure"},
     "wire": {"pure", "wire"},
