@@ -34,9 +34,9 @@ class HostRoom:
     connector = None  # it has no network of its own
 
     def __init__(
-        self, errand: Errand, entrance: Entrance, resources: Resources, changed: Callable[[], list[str]]
+        self, errand: Errand, entrance: Entrance | None, resources: Resources, changed: Callable[[], list[str]]
     ) -> None:
-        self.entrance: Entrance | None = entrance
+        self.entrance = entrance
         self.handover: Handover | None = None
         self.changed = changed
         self.confined: Confined | None = None

@@ -1,0 +1,183 @@
+"""A container from its plan to the moment its command may run, and to its end.
+
+    guardian    a process that outlives us, and then removes the container
+    create      the container is described; nothing of it runs
+    podman      `init` makes its namespaces, and holds it there; `start` lets the command run
+    docker      has no such step: `start` runs a shell of the image's that waits for a line from a pipe
+    visit       its network is joined, furnished and proved, as that of any process is
+    release     the command runs, as the child of the engine, with the engine's client on our terminal
+
+The client is minded as a command on the host is: it ends with us, and it is stopped and continued as a job. It hands
+signals on, and ends as the command does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from launcher import interrupts
+from launcher.backends.container import Setting, create
+from launcher.backends.engines import Engine, EngineError
+from launcher.backends.hostroom import HostRoom
+from launcher.backends.minder import Errand
+from launcher.backends.model import Backend
+from launcher.confine import Confined
+from launcher.guardian import Guardian
+from launcher.limits import Enforced
+from launcher.mounts import PlanError
+from launcher.netns.model import HandoverError, Wanted
+from launcher.netns.visit import Visit
+from launcher.options import Resources
+from launcher.placeholders import Held, hold
+from launcher.plan import Plan
+
+if TYPE_CHECKING:
+    from launcher.netns.connector import Connector
+
+_PATIENCE = 20.0  # for a container to start
+_SOON = 0.01
+_ATTEMPTS, _BETWEEN = 5, 0.5  # to remove what may be being made
+_SEE = "see what {backend} says: {backend} info; egress doctor"
+
+
+class ContainerRoom(HostRoom):
+    def __init__(
+        self,
+        engine: Engine,
+        plan: Plan,
+        setting: Setting,
+        wanted: Wanted | None,
+        missing: tuple[str, ...],
+        tidy: Callable[[], None],
+    ) -> None:
+        self._engine, self._setting, self._wanted = engine, setting, wanted
+        self._visit: Visit | None = None
+        self._held: Held | None = None
+        self._first = 0
+        self._is_minded = False
+        self._pipe = os.open(setting.hold, os.O_RDWR | os.O_CLOEXEC) if setting.hold else -1
+        self._guardian = Guardian(partial(_clear, engine, setting.name, tidy))
+        try:
+            self._held = hold(plan.placeholders)
+            with interrupts.interruptible():
+                self._make(plan)
+            errand = Errand(_client(engine, setting), "/", os.environ, lambda: lambda: None, tidy)
+            super().__init__(errand, None, Resources(), list)
+            self._is_minded = True
+            with interrupts.interruptible():
+                self._enter()
+            self._held.follow(self._first)
+        except (EngineError, HandoverError) as error:
+            self.close()
+            raise self._trouble_with(error) from None
+        except BaseException:
+            self.close()
+            raise
+        self.confined = Confined(Enforced(missing=missing)) if missing else None
+
+    @property
+    def sandbox(self) -> int:
+        return self._first
+
+    @property
+    def connector(self) -> Connector | None:  # type: ignore[override]  # a host's room has none
+        return self._visit.connector if self._visit else None
+
+    def release(self) -> None:
+        if self._pipe < 0:
+            super().release()
+        else:
+            os.write(self._pipe, b"\n")
+
+    def at_once(self) -> int | None:
+        return None  # a container takes longer to start than the gate
+
+    def kill(self) -> None:
+        with suppress(EngineError):
+            self._engine.ask("kill", "--signal=KILL", self._setting.name)
+
+    def close(self) -> None:
+        self._engine.remove(self._setting.name)
+        if self._visit is not None:
+            with suppress(HandoverError):  # its network has gone with it
+                self._visit.leave()
+        if self._is_minded:
+            super().close()
+        if self._held is not None:
+            self._held.release()
+        self._guardian.dismiss()
+        if self._pipe >= 0:
+            os.close(self._pipe)
+
+    def _make(self, plan: Plan) -> None:
+        self._engine.ask(*create(plan, self._setting))
+        if self._engine.backend is Backend.PODMAN:
+            self._engine.ask("init", self._setting.name)
+
+    def _enter(self) -> None:
+        if self._setting.hold:
+            super().release()  # the engine starts, and the command waits
+        if self._engine.backend is Backend.DOCKER and not self._setting.hold:
+            return  # through a relay: nobody can be joined, and nothing is to be waited for
+        self._first = self._await_first()
+        if self._wanted is not None:
+            self._visit = Visit(self._first, self._wanted)
+            self.handover = self._visit.join()
+
+    def _await_first(self) -> int:
+        deadline = time.monotonic() + _PATIENCE
+        while not (pid := self._engine.first_process(self._setting.name)) or not self._is_it(pid):
+            if time.monotonic() > deadline or self._has_ended():
+                raise EngineError(f"the container did not start; {self._engine.backend} says why above")
+            time.sleep(_SOON)
+        return pid
+
+    def _is_it(self, pid: int) -> bool:
+        """A daemon elsewhere, in a virtual machine perhaps, counts its own processes: that number is another's here."""
+        if not self._setting.hold:
+            return True
+        with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as line:
+            return self._setting.hold.encode() in line.read()
+        return False
+
+    def _has_ended(self) -> bool:
+        import select
+
+        return bool(select.select([self.minded.events], [], [], 0)[0])
+
+    def _trouble_with(self, error: EngineError | HandoverError) -> PlanError:
+        backend = self._engine.backend
+        if isinstance(error, HandoverError):
+            return PlanError(f"the container's network could not be made: {error.what}", error.hint)
+        status = error.status if error.status in (126, 127) else 125
+        return PlanError(f"{backend}: {error}", _SEE.format(backend=backend), status)
+
+
+def _client(engine: Engine, setting: Setting) -> tuple[str, ...]:
+    return (engine.program, "start", "--attach", "--interactive", setting.name)
+
+
+def _clear(engine: Engine, name: str, tidy: Callable[[], None]) -> None:
+    """When we are gone. What was being made just then may come to be a little later."""
+    for _ in range(_ATTEMPTS):
+        engine.remove(name)
+        time.sleep(_BETWEEN)
+    tidy()
+
+
+def files_of(plan: Plan, directory: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Texts of ours, written; by the path that they are mounted at."""
+    from launcher.mounts import Kind
+
+    made = dict(given)
+    for place, mount in enumerate(mount for mount in plan.mounts if mount.kind is Kind.TEXT):
+        made[mount.path] = f"{directory}/text{place}"
+        with open(made[mount.path], "x", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(mount.text)
+        os.chmod(made[mount.path], 0o444)
+    return made
