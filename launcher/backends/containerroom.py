@@ -21,7 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from launcher import interrupts
-from launcher.backends.container import Setting, create
+from launcher.backends import imagefiles
+from launcher.backends.container import Setting, command, create
 from launcher.backends.engines import Engine, EngineError
 from launcher.backends.hostroom import HostRoom
 from launcher.backends.minder import Errand
@@ -56,6 +57,8 @@ class ContainerRoom(HostRoom):
         tidy: Callable[[], None],
     ) -> None:
         self._engine, self._setting, self._wanted = engine, setting, wanted
+        # Whether what the terminal sends to our job reaches the command by the client's hand.
+        self.shares_keys = engine.backend is Backend.PODMAN or setting.terminal
         self._visit: Visit | None = None
         self._held: Held | None = None
         self._first = 0
@@ -66,11 +69,11 @@ class ContainerRoom(HostRoom):
             self._held = hold(plan.placeholders)
             with interrupts.interruptible():
                 self._make(plan)
-            errand = Errand(_client(engine, setting), "/", os.environ, lambda: lambda: None, tidy)
+            errand = Errand(_client(engine, setting), "/", os.environ, lambda: self._take_place, tidy)
             super().__init__(errand, None, Resources(), list)
             self._is_minded = True
             with interrupts.interruptible():
-                self._enter()
+                self._enter(plan)
             self._held.follow(self._first)
         except (EngineError, HandoverError) as error:
             self.close()
@@ -79,6 +82,18 @@ class ContainerRoom(HostRoom):
             self.close()
             raise
         self.confined = Confined(Enforced(missing=missing)) if missing else None
+
+    def _take_place(self) -> None:
+        """docker's client ends of what podman's hands on; so it is in no job that a terminal sends to."""
+        if not self.shares_keys:
+            os.setpgid(0, 0)
+
+    def send(self, number: int) -> None:
+        if self._engine.backend is Backend.PODMAN:
+            super().send(number)
+        elif not self._is_over:
+            with suppress(EngineError):
+                self._engine.ask("kill", f"--signal={number}", self._setting.name)
 
     @property
     def sandbox(self) -> int:
@@ -119,21 +134,31 @@ class ContainerRoom(HostRoom):
         if self._engine.backend is Backend.PODMAN:
             self._engine.ask("init", self._setting.name)
 
-    def _enter(self) -> None:
+    def _enter(self, plan: Plan) -> None:
         if self._setting.hold:
             super().release()  # the engine starts, and the command waits
         if self._engine.backend is Backend.DOCKER and not self._setting.hold:
             return  # through a relay: nobody can be joined, and nothing is to be waited for
         self._first = self._await_first()
+        if self._engine.backend is Backend.PODMAN:
+            self._look_for(plan)
         if self._wanted is not None:
             self._visit = Visit(self._first, self._wanted)
             self.handover = self._visit.join()
+
+    def _look_for(self, plan: Plan) -> None:
+        """docker's first process, and its shell, say it well enough by themselves."""
+        word = command(plan, self._setting)[0]
+        path = self._engine.variable(self._setting.name, "PATH")
+        if status := imagefiles.trouble(self._first, word, plan.directory, path):
+            how = "was not found" if status == imagefiles.NOT_FOUND else "cannot be executed"
+            raise PlanError(f"{word!r} {how} in the image", "choose another with --image", status)
 
     def _await_first(self) -> int:
         deadline = time.monotonic() + _PATIENCE
         while not (pid := self._engine.first_process(self._setting.name)) or not self._is_it(pid):
             if time.monotonic() > deadline or self._has_ended():
-                raise EngineError(f"the container did not start; {self._engine.backend} says why above")
+                raise EngineError("the container did not start, as is said above; it needs a /bin/sh")
             time.sleep(_SOON)
         return pid
 

@@ -81,6 +81,11 @@ class Engine(NamedTuple):
         answer = self.ask("inspect", "--format", "{{.State.Pid}}", name)
         return int(answer) if answer.isdigit() else 0
 
+    def variable(self, name: str, wanted: str) -> str:
+        """Of a container's environment."""
+        lines = self.ask("inspect", "--format", "{{range .Config.Env}}{{println .}}{{end}}", name).splitlines()
+        return next((line.partition("=")[2] for line in reversed(lines) if line.startswith(f"{wanted}=")), "")
+
     def remove(self, name: str) -> bool:
         """Whether there is no such container any more."""
         how = ("--time=0", "--ignore") if self.backend is Backend.PODMAN else ()

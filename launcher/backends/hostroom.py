@@ -32,6 +32,7 @@ class HostRoom:
     """Made and held; `release` lets the command run, `close` leaves nothing behind."""
 
     connector = None  # it has no network of its own
+    shares_keys = True  # what the terminal sends to our job, the command has been sent, too
 
     def __init__(
         self, errand: Errand, entrance: Entrance | None, resources: Resources, changed: Callable[[], list[str]]

@@ -60,7 +60,7 @@ class JobWatch:
         with suppress(BlockingIOError):
             while record := os.read(self._signals, _RECORD):
                 number, _, code, _ = _NUMBER_AND_CODE.unpack_from(record)
-                if code != _BY_KERNEL and not interrupts.is_ignored(number):
+                if (code != _BY_KERNEL or not self._room.shares_keys) and not interrupts.is_ignored(number):
                     self._room.send(number)
 
     def _hear(self) -> None:
