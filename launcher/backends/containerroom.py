@@ -74,7 +74,8 @@ class ContainerRoom(HostRoom):
             self._is_minded = True
             with interrupts.interruptible():
                 self._enter(plan)
-            self._held.follow(self._first)
+            if self._first:
+                self._held.follow(self._first)
         except (EngineError, HandoverError) as error:
             self.close()
             raise self._trouble_with(error) from None
@@ -108,6 +109,12 @@ class ContainerRoom(HostRoom):
             super().release()
         else:
             os.write(self._pipe, b"\n")
+
+    def has_started(self) -> bool:
+        """podman has made the mounts before; docker makes them when it starts."""
+        with suppress(EngineError):
+            return bool(self._first or self._engine.first_process(self._setting.name))
+        return False
 
     def at_once(self) -> int | None:
         return None  # a container takes longer to start than the gate
@@ -152,7 +159,8 @@ class ContainerRoom(HostRoom):
         path = self._engine.variable(self._setting.name, "PATH")
         if status := imagefiles.trouble(self._first, word, plan.directory, path):
             how = "was not found" if status == imagefiles.NOT_FOUND else "cannot be executed"
-            raise PlanError(f"{word!r} {how} in the image", "choose another with --image", status)
+            hint = "the relay is a Python program" if self._setting.relay else "choose another with --image"
+            raise PlanError(f"{word!r} {how} in the image", hint, status)
 
     def _await_first(self) -> int:
         deadline = time.monotonic() + _PATIENCE

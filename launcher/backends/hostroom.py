@@ -93,6 +93,10 @@ class HostRoom:
         self._is_over = status is None or not os.WIFSTOPPED(status)
         return status
 
+    def has_started(self) -> bool:
+        """Whether it has all that was let in."""
+        return True
+
     def has_run(self) -> bool:
         """Whether the command did: for its end."""
         if self._trouble is None:

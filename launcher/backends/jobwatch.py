@@ -46,7 +46,7 @@ class JobWatch:
             loop.call_soon(self._hear)
 
     def is_running(self) -> bool:
-        return not self.ended.done()
+        return not self.ended.done() and self._room.has_started()
 
     def end_in(self, seconds: float) -> None:
         self._loop.call_later(seconds, self._time_out)

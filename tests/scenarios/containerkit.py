@@ -81,6 +81,8 @@ def _image() -> Iterator[Path]:
         for name in ("bin", "proc", "sys", "dev", "etc", "tmp", "run", "root"):
             (root / name).mkdir(parents=True)
         (root / "tmp").chmod(0o1777)
+        for name in ("lib", "lib64"):  # where a /usr is mounted, its programs find their libraries
+            (root / name).symlink_to(f"usr/{name}")
         shutil.copy(busybox, root / "bin")
         for name in APPLETS.split():
             (root / "bin" / name).symlink_to("busybox")

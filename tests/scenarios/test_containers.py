@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from containerkit import CASES, IMAGE, Case, Unusable, engine_for
 from gateprocess import Rules, until
-from launchkit import kill, processes, tty
+from launchkit import IS_ROOT, kill, processes, tty
 from servers import Web, greeting
 
 pytestmark = pytest.mark.scenario
@@ -172,19 +172,59 @@ def test_a_command_that_takes_too_long_is_ended(case: Case) -> None:
     assert b"the command was ended after 1 s" in done.stderr
 
 
-@pytest.mark.parametrize("victim", ["launcher", "all"])
-def test_whoever_is_killed_no_container_stays(case: Case, victim: str) -> None:
+@pytest.mark.parametrize("moment", ["running", "being made"])
+def test_a_launcher_that_is_killed_leaves_no_container(case: Case, moment: str) -> None:
     token = f"token{os.urandom(6).hex()}"
-    with case.person.start(
-        "sh", "-c", f"echo ready; sleep 1000 # {token}", options=case.options(), stdout=subprocess.PIPE
-    ) as process:
+    command = ("sh", "-c", f"echo ready; sleep 1000 # {token}")
+    with case.person.start(*command, options=case.options(), stdout=subprocess.PIPE) as process:
         assert process.stdout
-        assert process.stdout.readline() == b"ready\n"
-        launchers = [pid for pid, line in processes(token).items() if "launcher.cli" in line]
-        for pid in launchers if victim == "all" and len(launchers) < 3 else [process.pid]:
-            kill(pid)
-    until(lambda: not case.containers())
+        if moment == "running":
+            assert process.stdout.readline() == b"ready\n"
+        else:
+            until(case.containers)
+        kill(process.pid)
     until(lambda: not processes(token))
+    until(lambda: not case.containers())
+
+
+def test_programs_trust_the_certificate_of_a_persona_that_is_looked_into(case: Case) -> None:
+    if case.person.kind == "ordinary" and IS_ROOT:
+        pytest.skip("the interpreter that is copied for an ordinary user has no mitmproxy")
+    text = case.person.policy.read_text()
+    try:
+        case.person.rules(Rules(allow={"allowed.test": "methods: [GET]"}))
+        done = case.shell("head -n 1 $SSL_CERT_FILE $NODE_EXTRA_CA_CERTS /etc/ssl/certs/ca-certificates.crt")
+    finally:
+        case.person.policy.write_text(text)
+    assert done.stdout.count(b"-----BEGIN CERTIFICATE-----") == 3, done.stderr
+
+
+def test_a_relay_needs_a_python_in_the_image(case: Case) -> None:
+    """Here it is the host's, mounted."""
+    without = case.shell("echo ran", "--bridge", "relay")
+    assert (without.returncode, without.stdout) == (127, b"")
+    assert b"python3" in without.stderr
+    done = case.shell(
+        "wget -q -O- http://allowed.test/; wget -O- http://192.0.2.1/", "--bridge", "relay", "--ro", "/usr"
+    )
+    assert done.stdout == HELLO, done.stderr
+    assert case.person.records()[-1]["lacks"] == ["capture"]
+
+
+def test_a_directory_will_do_for_an_image(case: Case) -> None:
+    root = case.person.home / "root"
+    subprocess.run(["mkdir", root], check=True)
+    subprocess.run(["tar", "-xf", case.person.home / "image.tar", "-C", root], check=True)
+    case.person.own()
+    listed = sorted(root.rglob("*"))
+    options = ("--backend", case.backend, "--rootfs", str(root))
+    done = case.person.run("sh", "-c", "echo ran; wget -q -O- http://allowed.test/", options=options)
+    if case.backend == "docker":
+        assert (done.returncode, b"docker runs images, not directories" in done.stderr) == (2, True)
+    else:
+        assert done.stdout == b"ran\n" + HELLO, done.stderr
+    assert sorted(root.rglob("*")) == listed
+    subprocess.run(["rm", "-rf", root], check=True)
 
 
 def test_a_terminal_is_a_terminal_inside(case: Case) -> None:
