@@ -62,16 +62,15 @@ class ContainerRoom(HostRoom):
         self._visit: Visit | None = None
         self._held: Held | None = None
         self._first = 0
-        self._is_minded = False
+        self._is_closed = False
         self._pipe = os.open(setting.hold, os.O_RDWR | os.O_CLOEXEC) if setting.hold else -1
         self._guardian = Guardian(partial(_clear, engine, setting.name, tidy))
         try:
             self._held = hold(plan.placeholders)
-            with interrupts.interruptible():
+            with interrupts.interruptible():  # what we hold for now would be blocked inside, and for ever
                 self._make(plan)
             errand = Errand(_client(engine, setting), "/", os.environ, lambda: self._take_place, tidy)
             super().__init__(errand, None, Resources(), list)
-            self._is_minded = True
             with interrupts.interruptible():
                 self._enter(plan)
             if self._first:
@@ -124,11 +123,14 @@ class ContainerRoom(HostRoom):
             self._engine.ask("kill", "--signal=KILL", self._setting.name)
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._engine.remove(self._setting.name)
         if self._visit is not None:
             with suppress(HandoverError):  # its network has gone with it
                 self._visit.leave()
-        if self._is_minded:
+        if hasattr(self, "minded"):
             super().close()
         if self._held is not None:
             self._held.release()

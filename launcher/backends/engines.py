@@ -13,13 +13,11 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from launcher.backends.model import Backend, Fit, Lack, Unfit
-from launcher.interrupts import STARTED_WITH
 from launcher.mounts import PlanError, is_within
 
 _PATIENCE = 30.0  # for an answer
@@ -59,7 +57,6 @@ class Engine(NamedTuple):
                 capture_output=True,
                 timeout=patience,
                 check=False,
-                preexec_fn=_heed_signals,  # there is no thread yet, or it is the last thing we do
             )
         except subprocess.TimeoutExpired:
             raise EngineError(f"{self.backend} {words[0]} gave no answer") from None
@@ -103,11 +100,6 @@ class Engine(NamedTuple):
 def _facts(engine: Engine) -> Facts:
     """Asked once: it takes a while."""
     return _podman(engine) if engine.backend is Backend.PODMAN else _docker(engine)
-
-
-def _heed_signals() -> None:
-    """Those that we hold for now would be blocked in the container, and for ever."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, STARTED_WITH)
 
 
 def _last_line(said: bytes) -> str:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from attachkit import Attached
 from containerkit import CASES, IMAGE, Case, Unusable, engine_for
 from gateprocess import Rules, until
 from launchkit import IS_ROOT, kill, processes, tty
@@ -66,6 +67,20 @@ def test_any_name_server_is_ours_and_datagrams_go_nowhere(case: Case) -> None:
     done = case.shell("nslookup -type=a allowed.test 9.9.9.9; echo x | nc -u -w 1 192.0.2.1 9; ip -o link")
     assert b"198.18." in done.stdout
     assert done.stdout.count(b"link/") == 1
+
+
+def test_a_gate_is_attached_to_a_container_that_somebody_else_started(case: Case) -> None:
+    name = case.engine("run", "--detach", "--network=none", IMAGE, "/bin/sleep", "1000")
+    attached = Attached(case.person, int(case.engine("inspect", "--format", "{{.State.Pid}}", name)))
+    try:
+        assert case.engine("exec", name, "/bin/wget", "-q", "-O-", "http://allowed.test/") == HELLO.decode().strip()
+        with pytest.raises(Unusable, match="403"):
+            case.engine("exec", name, "/bin/wget", "-O-", "http://other.test/")
+    finally:
+        case.engine("kill", name)
+        case.engine("rm", "--force", name)
+        code, said = attached.ended()
+    assert (code, "error" in said) == (0, False)
 
 
 # What holds
