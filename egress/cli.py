@@ -14,7 +14,7 @@ from egress import __version__
 from egress.commands.say import Failure, complain
 from egress.problems import PolicyError, UnknownPersona
 
-_COMMANDS = ("proxy", "dns", "check", "policy", "settings", "audit", "watch", "doctor", "users", "ca")
+_COMMANDS = ("proxy", "dns", "check", "policy", "settings", "audit", "watch", "attach", "doctor", "users", "ca")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
-from launcher.checks import backends, gate, machine, network, sandbox
+from launcher.checks import backends, containers, gate, machine, network, sandbox
 from launcher.checks.model import Check, Finding, Status, fail
 
 PATIENCE = 20.0  # seconds for one check
@@ -34,6 +34,9 @@ CHECKS = (
     Check("terminal", machine.terminal, needed=False),
     Check("landlock", backends.landlock, needed=False),
     Check("backends", backends.backends, needed=False),
+    Check("podman", containers.podman, needed=False),
+    Check("docker", containers.docker, needed=False),
+    Check("attach", containers.attached, needed=False),
     Check("policy", gate.policy),
     Check("audit", gate.audit),
     Check("programs", machine.programs, needed=False),

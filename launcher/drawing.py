@@ -47,6 +47,8 @@ def draw_plan(
     if relay is not None:
         request = _through(relay, request)
     facts = survey(request, os.environ)
+    if site is not None:
+        facts = site.see(facts)
     if facts.program is None:
         raise _no_program(options.command[0])
     return plan(request, facts)

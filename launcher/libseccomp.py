@@ -17,6 +17,7 @@ from launcher.seccomp_profile import ERRNO, Condition
 _ENOSYS, _EEXIST = 38, 17
 _BADARCH, _OPTIMIZE = 2, 8  # enum scmp_filter_attr
 _BINARY_TREE = 2
+_MOST_CALLS = 1024
 
 
 class Call(NamedTuple):
@@ -58,6 +59,13 @@ class Library:
     def number(self, name: str) -> int:
         """The number of a call: UNKNOWN, or less than that where only other machines have it."""
         return int(self._lib.seccomp_syscall_resolve_name_arch(self._token, name.encode()))
+
+    def names(self) -> list[str]:
+        """Of all calls that the machine has, as far as this release knows."""
+        name_of = self._lib.seccomp_syscall_resolve_num_arch
+        name_of.restype = ctypes.c_char_p  # it leaks a few bytes each: this is asked once
+        found = (name_of(self._token, number) for number in range(_MOST_CALLS))
+        return [name.decode() for name in found if name is not None]
 
     def compile(self, default: int, calls: Iterable[Call]) -> bytes:
         context = ctypes.c_void_p(self._lib.seccomp_init(ctypes.c_uint32(default)))

@@ -58,6 +58,7 @@ WALLS = (
     Word("--backend", "NAME", "what makes the sandbox (default: the persona's, else bwrap)", choices=BACKENDS),
     Word("--fallback", "HOW", "where that cannot be used: stop, or say so and be weaker", choices=FALLBACKS),
     Word("--image", "IMAGE", "what podman and docker run the command in"),
+    Word("--rootfs", "DIR", "a directory that podman takes for an image"),
     Word("--seccomp", "default|debug|off|FILE", "system call filter", default="default"),
     Word("--memory", "SIZE", "such as 4G, for the whole sandbox"),
     Word("--cpus", "N", "such as 2 or 0.5"),
@@ -130,6 +131,7 @@ class Options(NamedTuple):
     backend: str | None = None  # bwrap, if nobody says otherwise,
     fallback: str | None = None  # and no other
     image: str | None = None
+    rootfs: str | None = None
     resources: Resources = Resources()
     audit: str | None = None
     dns_server: str | None = None
@@ -220,7 +222,7 @@ def furnished(options: Options, walls: Walls) -> Options:
     return options._replace(
         backend=options.backend or walls.backend,
         fallback=options.fallback or walls.fallback,
-        image=options.image or walls.image,
+        image=options.image or (None if options.rootfs else walls.image),
         resources=_resources(walls._asdict())._replace(**given),
         usual_sockets=walls.sockets,
         deny_calls=walls.deny_calls,
@@ -238,7 +240,7 @@ def _resources(values: Mapping[str, Any]) -> Resources:
 
 
 _AS_THEY_ARE = (
-    *("backend", "fallback", "image"),
+    *("backend", "fallback", "image", "rootfs"),
     *("persona", "project", "seccomp", "bridge", "audit", "dns_server", "upstream"),
     *("ui", "ask", "ask_timeout", "observe", "metrics", "attribute", "log_queries"),
     *("quiet", "verbose", "dry_run", "print_argv"),

@@ -80,6 +80,15 @@ def _shipped(choice: str, machine: str) -> bytes:
     return code
 
 
+def profile_text(choice: str) -> bytes:
+    """What a shipped filter is compiled from."""
+    path = f"{_SHIPPED}/{choice}.json"
+    try:
+        return read_bounded(path, _MAX_PROFILE)
+    except OSError as error:
+        raise SeccompError(f"seccomp profile {path!r}: {error.strerror}", "install egress again") from error
+
+
 def _from_file(path: str, machine: str) -> Filter:
     text = _read_profile(path)
     from launcher import seccomp_cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections import Counter
 from contextlib import suppress
 
 import uvloop
@@ -13,22 +12,16 @@ import uvloop
 from egress import app
 from egress.attribution import attributing
 from egress.audit import Audit
-from egress.captureface import Capture, HostPort
-from egress.model import Decision, Verdict, Via
-from egress.nameserver import Nameserver, in_sandbox
 from egress.policy import Policy
 from egress.problems import PolicyError
-from egress.refusals import Reason
 from egress.sessions import Door
-from egress.synthetic import SyntheticNames
 from egress.users import OneGuest
 from egress.vault import Vault
 from launcher.aftermath import new_repositories
 from launcher.backends.place import Place, Watching
+from launcher.doors import Doors
 from launcher.mint import config
 from launcher.mounts import PlanError
-from launcher.netns.captured import Rejects, original_destination
-from launcher.netns.model import Listener, Role
 from launcher.oversee import wishes
 from launcher.publish import Publisher
 from launcher.routes import routes
@@ -49,8 +42,6 @@ class _Serving:
     def __init__(self, session: Session, room: Place, terminal: Terminal | None, warnings: tuple[str, ...]) -> None:
         self._session, self._room, self._terminal, self._warnings = session, room, terminal, warnings
         self._persona = session.options.persona or ""
-        self._open_to: Counter[str] = Counter()
-        self._names = SyntheticNames(in_use=self._open_to.__contains__)
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -58,8 +49,8 @@ class _Serving:
         relayed = self._terminal.relay(loop) if self._terminal is not None else None
         setup = self._setup()
         gate = app.Gate(setup, self._policy(setup), loop)
-        nameserver = in_sandbox(gate.live, gate.audit, self._persona, self._names, loop)
-        self._open(gate, nameserver, loop)
+        doors = Doors(gate, self._persona, loop)
+        self._open(gate, doors)
         await gate.start((self._persona,))
         publisher = self._publish(gate, loop)
         self._report_start()
@@ -74,7 +65,7 @@ class _Serving:
         finally:
             if publisher is not None:
                 await publisher.close()
-            await nameserver.close()
+            await doors.close()
             await gate.close()
         self._report_end(gate.audit, watch)
         return code
@@ -117,41 +108,13 @@ class _Serving:
         entrance = self._room.entrance
         return OneGuest(entrance.name, entrance.password, self._persona) if entrance else None
 
-    def _open(self, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop) -> None:
+    def _open(self, gate: app.Gate, doors: Doors) -> None:
         handover = self._room.handover
-        for listener in handover.listeners if handover else ():
-            self._open_one(listener, gate, nameserver, loop)
+        doors.open(handover.listeners if handover else ())
         if self._room.entrance is not None:
             gate.open(self._room.entrance.sock, Door(None))
         if self._session.relay is not None:
             gate.open(self._session.relay.sock, Door(self._persona, frozenset({os.getuid()})))
-
-    def _open_one(
-        self, listener: Listener, gate: app.Gate, nameserver: Nameserver, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        door, sock, reception = Door(self._persona), listener.sock, gate.reception
-        match listener.role:
-            case Role.PROXY:
-                reception.open_elsewhere(sock, door)
-            case Role.CAPTURE:
-                reception.open_elsewhere(
-                    sock, door, Capture(original_destination, self._names.name_of, self._open_to).converse
-                )
-            case Role.HOST_PORT:
-                reception.open_elsewhere(sock, door, HostPort(listener.port).converse)
-            case Role.DNS_UDP:
-                nameserver.open_udp(sock)
-            case Role.DNS_TCP:
-                nameserver.open_tcp(sock)
-            case Role.REJECTS:
-                loop.add_reader(sock.fileno(), self._rejected, Rejects(sock), gate.audit)
-
-    def _rejected(self, rejects: Rejects, audit: Audit) -> None:
-        """Datagrams were refused by the kernel; the first to each destination goes on record."""
-        for packet in rejects.read():
-            host = self._names.name_of(packet.ip) or packet.ip
-            decision = Decision(Verdict.DENY, Reason.NOT_TCP)
-            audit.decision(audit.next_id(), self._persona, Via.CAPTURE, host, packet.port or None, decision)
 
     def _publish(self, gate: app.Gate, loop: asyncio.AbstractEventLoop) -> Publisher | None:
         openings = self._session.openings

@@ -16,7 +16,8 @@ pycache=
     sandbox='bwrap:bubblewrap'
     clients='ip:iproute2 nft:nftables musl-gcc:musl-tools nc:netcat-openbsd tinyproxy:tinyproxy-bin tmux:tmux curl:curl wget:wget git:git ssh:openssh-client sshd:openssh-server openssl:openssl socat:socat
              dig:bind9-dnsutils kdig:knot-dnsutils node:nodejs npm:npm javac:default-jdk-headless
-             gcc:g++ chromium:chromium strace:strace gdb:gdb' # g++ brings the C headers, which gcc alone leaves out
+             gcc:g++ chromium:chromium strace:strace gdb:gdb
+             podman:podman runc:runc newuidmap:uidmap busybox:busybox-static' # g++ brings the C headers, which gcc alone leaves out
     linters='shellcheck:shellcheck'
 }
 

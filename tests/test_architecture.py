@@ -51,9 +51,10 @@ PACKAGES = {
 
 CORE = {"pure", "wire", "net", "service"}
 FRAMEWORKS = {"inspection", "control"}
-# `egress doctor` examines the launcher, which it otherwise knows nothing of, and `egress settings` has its list of
-# protected files; inside a function.
+# `egress doctor` examines the launcher, which it otherwise knows nothing of, `egress attach` has it join networks, and
+# `egress settings` has its list of protected files; inside a function.
 DOORS = {
+    ("egress.commands.attach", "launcher.attach"),
     ("egress.commands.doctor", "launcher.doctor"),
     ("egress.commands.settings", "launcher.protect"),
     ("egress.commands.ca", "egress.inspection.kept"),

@@ -21,7 +21,12 @@ from egress.refusals import Reason
 from egress.users import parse_users
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNS_ON = ("egress proxy ", "egress dns ", "egress watch")  # what an example of these starts does not end by itself
+RUNS_ON = (
+    "egress proxy ",
+    "egress dns ",
+    "egress watch",
+    "egress attach ",
+)  # what an example of these starts does not end by itself
 
 
 def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

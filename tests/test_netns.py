@@ -443,7 +443,7 @@ def test_loopback_is_left_to_bwrap(monkeypatch: pytest.MonkeyPatch) -> None:
 # Whoever is killed, and when: the sandbox is ended and nothing is left.
 
 
-@pytest.mark.parametrize("moment", ["_be_alone", "Leash", "doubts", "_hand_over"])
+@pytest.mark.parametrize("moment", ["be_alone", "Leash", "doubts", "hand_over"])
 def test_a_helper_that_is_killed_is_an_error(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     monkeypatch.setattr(helper, moment, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
     with held("echo", "started") as (joiner, bwrap):
@@ -454,7 +454,7 @@ def test_a_helper_that_is_killed_is_an_error(monkeypatch: pytest.MonkeyPatch, mo
 
 def test_a_helper_that_hangs_is_given_up_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(helper, "doubts", lambda *_: signal.pause())
-    monkeypatch.setattr(handover_module, "_PATIENCE", 0.5)
+    monkeypatch.setattr(handover_module, "PATIENCE", 0.5)
     with held("echo", "started") as (joiner, bwrap):
         pid = joiner.pid
         with pytest.raises(HandoverError, match="gave no answer: timed out"):

@@ -21,7 +21,7 @@ from launcher.mounts import PlanError
 
 if TYPE_CHECKING:
     from launcher.options import Options
-    from launcher.plan import Plan
+    from launcher.plan import Facts, Plan
     from launcher.request import Request
     from launcher.seccomp import Filter
     from launcher.terminal import Terminal
@@ -74,6 +74,9 @@ class Hosted:
             variables |= trust.variables(f"{self.directory}/trust")
         url = self.entrance.url if self.entrance else UNOPENED
         return request._replace(variables=variables, proxy=url, capture=False)
+
+    def see(self, facts: Facts) -> Facts:
+        return facts
 
     def variables(self) -> dict[str, str]:
         return {}

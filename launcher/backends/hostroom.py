@@ -32,11 +32,12 @@ class HostRoom:
     """Made and held; `release` lets the command run, `close` leaves nothing behind."""
 
     connector = None  # it has no network of its own
+    shares_keys = True  # what the terminal sends to our job, the command has been sent, too
 
     def __init__(
-        self, errand: Errand, entrance: Entrance, resources: Resources, changed: Callable[[], list[str]]
+        self, errand: Errand, entrance: Entrance | None, resources: Resources, changed: Callable[[], list[str]]
     ) -> None:
-        self.entrance: Entrance | None = entrance
+        self.entrance = entrance
         self.handover: Handover | None = None
         self.changed = changed
         self.confined: Confined | None = None
@@ -91,6 +92,10 @@ class HostRoom:
         status = self._heard.pop() if self._heard else minder.read_status(self.minded)
         self._is_over = status is None or not os.WIFSTOPPED(status)
         return status
+
+    def has_started(self) -> bool:
+        """Whether it has all that was let in."""
+        return True
 
     def has_run(self) -> bool:
         """Whether the command did: for its end."""

@@ -46,7 +46,7 @@ class JobWatch:
             loop.call_soon(self._hear)
 
     def is_running(self) -> bool:
-        return not self.ended.done()
+        return not self.ended.done() and self._room.has_started()
 
     def end_in(self, seconds: float) -> None:
         self._loop.call_later(seconds, self._time_out)
@@ -60,7 +60,7 @@ class JobWatch:
         with suppress(BlockingIOError):
             while record := os.read(self._signals, _RECORD):
                 number, _, code, _ = _NUMBER_AND_CODE.unpack_from(record)
-                if code != _BY_KERNEL and not interrupts.is_ignored(number):
+                if (code != _BY_KERNEL or not self._room.shares_keys) and not interrupts.is_ignored(number):
                     self._room.send(number)
 
     def _hear(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from launcher.backends.choose import choose, steps
@@ -21,7 +22,7 @@ def settled(asked: Options, options: Options) -> tuple[Options, Site | None]:
     wanted, may_be_weaker = Backend(options.backend or Backend.BWRAP), options.fallback == "warn"
     is_usual = wanted is Backend.BWRAP and not may_be_weaker  # whether it can be made is seen when it is made
     chosen = Chosen(Fit(wanted)) if is_usual else choose(wanted, may_be_weaker, examine)
-    _check_image(asked.image, chosen.fit.backend)
+    _check_image(asked.image or asked.rootfs, chosen.fit.backend)
     if chosen.fit.lacks or options.verbose:
         announce(chosen, options.quiet)
     made = site(chosen.fit, options)
@@ -90,12 +91,28 @@ def _bare_site(fit: Fit, options: Options) -> Site:
     return bare.site(fit, options)
 
 
+def _container(backend: Backend) -> Fit | Unfit:
+    from launcher.backends import engines
+
+    return engines.examine(backend)
+
+
+def _container_site(fit: Fit, options: Options) -> Site:
+    from launcher.backends import containersite
+
+    return containersite.site(fit, options)
+
+
 _EXAMINE: dict[Backend, Callable[[], Fit | Unfit]] = {
     Backend.BWRAP: _bwrap,
     Backend.LANDLOCK: _landlock,
+    Backend.PODMAN: partial(_container, Backend.PODMAN),
+    Backend.DOCKER: partial(_container, Backend.DOCKER),
     Backend.NONE: _none,
 }
 _SITES: dict[Backend, Callable[[Fit, Options], Site]] = {
     Backend.LANDLOCK: _landlock_site,
+    Backend.PODMAN: _container_site,
+    Backend.DOCKER: _container_site,
     Backend.NONE: _bare_site,
 }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from launcher.netns.connector import Connector
     from launcher.netns.handover import Handover
     from launcher.options import Options
-    from launcher.plan import Plan
+    from launcher.plan import Facts, Plan
     from launcher.request import Request
     from launcher.seccomp import Filter
     from launcher.terminal import Terminal
@@ -87,6 +87,9 @@ class Site(Protocol):
         """The files that let programs trust inspected hosts."""
 
     def arrange(self, request: Request, trusting: bool) -> Request: ...
+    def see(self, facts: Facts) -> Facts:
+        """What of this machine matters for it."""
+
     def show(self, plan: Plan, as_line: bool) -> str: ...
     def room(
         self, plan: Plan, options: Options, terminal: Terminal | None, filters: Filter, given: Mapping[str, int]

@@ -72,14 +72,14 @@ def user_namespaces() -> Finding:
     """Made, given a user, and used: where AppArmor restricts them they can be made, and are good for nothing."""
     facts = ground.look(program() or "/usr/bin/bwrap")
     try:
-        _enter_one()
+        enter_one()
     except OSError as error:
         words = error.filename or _REFUSED.get(error.errno or 0, f"unshare: {error.strerror}")
         return fail(*diagnose(words, facts))
     return ok(f"can be made (at most {facts.most_namespaces})" if facts.most_namespaces else "can be made")
 
 
-def _enter_one() -> None:
+def enter_one() -> None:
     uid, gid = os.geteuid(), os.getegid()
     _call("unshare", _NEW_USER)
     try:

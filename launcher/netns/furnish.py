@@ -2,7 +2,8 @@
 
 Loopback is brought up by bwrap, and whoever is faster kills it: an interface that comes up gives itself
 127.0.0.1, and bwrap, which adds that address before it raises the interface, then fails because it
-exists. So we wait for bwrap; the kernel tells when.
+exists. So we wait for bwrap; the kernel tells when. A network that nobody is at work on is another matter:
+there we raise it ourselves.
 
 Whatever a kernel lacks is named, never passed over: the caller decides whether it may be missing.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from egress.record import NamedTuple
 from launcher.netns import listening
@@ -35,8 +36,8 @@ class Furnished(NamedTuple):
         return (listener for listener in self.listeners if listener.role is role)
 
 
-def furnish(wanted: Wanted) -> Furnished:
-    await_loopback()
+def furnish(wanted: Wanted, loopback: Callable[[], None] | None = None) -> Furnished:
+    (loopback or await_loopback)()
     listeners = tuple(listening.named(wanted))
     if wanted.capture is Capture.OFF:
         return Furnished(listeners)
@@ -56,6 +57,11 @@ def await_loopback() -> None:
         while not _loopback_is_up():
             changes.hear()
         # The flag is set before IPv6 has its ::1. A change that changes nothing waits for the same lock.
+        kernel.tell(LOOPBACK_UP)
+
+
+def raise_loopback() -> None:
+    with Kernel(ROUTE) as kernel:
         kernel.tell(LOOPBACK_UP)
 
 

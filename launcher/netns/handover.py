@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from launcher.netns.connector import Connector
 
-_PATIENCE = 15.0  # of the launcher; everything the helper does takes milliseconds
+PATIENCE = 15.0  # of the launcher; everything the helper does takes milliseconds
 _ROOM, _MOST = 64 * 1024, 250  # bytes and descriptors of one answer
 
 
@@ -59,7 +59,7 @@ class Joiner:
         self._wanted = wanted
         self._channel, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         self._told, info = _socket.socketpair()
-        self._told.settimeout(_PATIENCE)
+        self._told.settimeout(PATIENCE)
         self.info = info.detach()
         self.block, self._release = os.pipe()
         self._leash: Leash | None = None
@@ -69,7 +69,7 @@ class Joiner:
         if self._pid == 0:
             _help(theirs, self._told, self._release, wanted)
         theirs.close()
-        self._channel.settimeout(_PATIENCE)
+        self._channel.settimeout(PATIENCE)
 
     @property
     def pid(self) -> int:
@@ -88,8 +88,8 @@ class Joiner:
         sockets: list[socket.socket] = []
         try:
             self._hold()
-            handover = _parse(self._hear(sockets), sockets)
-            return _checked(handover, self.sandbox) if self._wanted else handover
+            handover = parse(hear(self._channel, sockets), sockets)
+            return checked(handover, self.sandbox) if self._wanted else handover
         except HandoverError:
             for sock in sockets:
                 sock.close()
@@ -140,24 +140,6 @@ class Joiner:
                 os.close(descriptor)
         self.info = self.block = -1
 
-    def _hear(self, sockets: list[socket.socket]) -> list[str]:
-        """The fields of the helper's next answer; its descriptors become `sockets`."""
-        import socket
-
-        from launcher.netns.connector import receive
-
-        try:
-            data, descriptors = receive(self._channel, _ROOM, _MOST)
-        except OSError as error:
-            raise HandoverError(f"the helper in the sandbox's network gave no answer: {error}", ELSE) from error
-        sockets += (socket.socket(fileno=descriptor) for descriptor in descriptors)
-        status, *fields = data.decode().split("\0")
-        if status == "":
-            raise HandoverError("the helper in the sandbox's network ended without an answer", "try again")
-        if status != DONE:
-            raise HandoverError(*fields)
-        return fields
-
     def __enter__(self) -> Joiner:
         return self
 
@@ -184,7 +166,26 @@ def look(told: _socket.socket) -> bytes:
         os.sched_yield()  # it writes piece by piece
 
 
-def _parse(fields: list[str], sockets: list[socket.socket]) -> Handover:
+def hear(channel: _socket.socket, sockets: list[socket.socket]) -> list[str]:
+    """The fields of the helper's next answer; its descriptors become `sockets`."""
+    import socket
+
+    from launcher.netns.connector import receive
+
+    try:
+        data, descriptors = receive(channel, _ROOM, _MOST)
+    except OSError as error:
+        raise HandoverError(f"the helper in the sandbox's network gave no answer: {error}", ELSE) from error
+    sockets += (socket.socket(fileno=descriptor) for descriptor in descriptors)
+    status, *fields = data.decode().split("\0")
+    if status == "":
+        raise HandoverError("the helper in the sandbox's network ended without an answer", "try again")
+    if status != DONE:
+        raise HandoverError(*fields)
+    return fields
+
+
+def parse(fields: list[str], sockets: list[socket.socket]) -> Handover:
     network, full, roles, *missing = fields
     if len(roles.split()) != len(sockets):
         raise HandoverError("descriptors of the sandbox were lost", "raise the limit of open files: ulimit -n")
@@ -192,7 +193,7 @@ def _parse(fields: list[str], sockets: list[socket.socket]) -> Handover:
     return Handover(listeners, int(network), full == "full", tuple(missing))
 
 
-def _checked(handover: Handover, pid: int) -> Handover:
+def checked(handover: Handover, pid: int) -> Handover:
     """The helper's word is not enough: each socket must be where the sandbox is."""
     try:
         network = os.stat(f"/proc/{pid}/ns/net").st_ino

@@ -28,25 +28,25 @@ _NOW_AND_THEN = 0.1
 
 
 def run(channel: _socket.socket, told: _socket.socket, release: int, wanted: Wanted | None) -> None:
-    _be_alone(channel.fileno(), told.fileno(), release)
+    be_alone(channel.fileno(), told.fileno(), release)
     try:
         sandbox = parse_info(look(told))
     except HandoverError as error:
         end_untold(release)
-        _fail(channel, error)
+        fail(channel, error)
         return
     told.close()
     leash = Leash(sandbox.pid)
     try:
         _mind(channel, sandbox, leash)
         if wanted:
-            _hand_over(channel, *_prepare(sandbox, wanted))
+            hand_over(channel, *_prepare(sandbox, wanted))
             serve(channel)
         else:
-            _hand_over(channel, 0, Furnished(()))
+            hand_over(channel, 0, Furnished(()))
             channel.recv(1)  # nothing is ever asked; this is the launcher's end
     except HandoverError as error:
-        _fail(channel, error)
+        fail(channel, error)
     finally:
         leash.end()
 
@@ -77,7 +77,7 @@ def _has_ended(channel: _socket.socket) -> bool:
         return False
 
 
-def _be_alone(*descriptors: int) -> None:
+def be_alone(*descriptors: int) -> None:
     """No terminal, nobody's signals, no other descriptor."""
     gc.disable()  # collecting an object of the launcher's would close its descriptor's number, now ours
     os.setsid()
@@ -91,40 +91,44 @@ def _be_alone(*descriptors: int) -> None:
 
 
 def _prepare(sandbox: Sandbox, wanted: Wanted) -> tuple[int, Furnished]:
-    with _while("joining the sandbox's network"):
+    with doing("joining the sandbox's network"):
         network = join(sandbox)
-    with _while("setting up the sandbox's network"):
+    with doing("setting up the sandbox's network"):
         signal.setitimer(signal.ITIMER_REAL, _NOW_AND_THEN, _NOW_AND_THEN)
         furnished = furnish(wanted)
         signal.setitimer(signal.ITIMER_REAL, 0)
-    with _while("reading the sandbox's network back"):
+    return network, proved(furnished, network)
+
+
+def proved(furnished: Furnished, network: int) -> Furnished:
+    with doing("reading the sandbox's network back"):
         reasons = "; ".join(doubts(furnished, network))
     if reasons:
         raise HandoverError(f"the sandbox's network does not hold: {reasons}", ELSE)
-    return network, furnished
+    return furnished
 
 
 @contextlib.contextmanager
-def _while(doing: str) -> Iterator[None]:
+def doing(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise HandoverError(f"{doing}: {error.strerror or error}", ELSE) from error
+        raise HandoverError(f"{what}: {error.strerror or error}", ELSE) from error
 
 
-def _hand_over(channel: _socket.socket, network: int, furnished: Furnished) -> None:
+def hand_over(channel: _socket.socket, network: int, furnished: Furnished) -> None:
     roles = " ".join(listener.role for listener in furnished.listeners)
     full = "full" if furnished.table else "partial"
     descriptors = [listener.sock.fileno() for listener in furnished.listeners]
-    _say(channel, DONE, str(network), full, roles, *furnished.missing, descriptors=descriptors)
+    say(channel, DONE, str(network), full, roles, *furnished.missing, descriptors=descriptors)
     for listener in furnished.listeners:
         listener.sock.close()
 
 
-def _fail(channel: _socket.socket, error: HandoverError) -> None:
+def fail(channel: _socket.socket, error: HandoverError) -> None:
     with contextlib.suppress(OSError):  # nobody is there to hear it
-        _say(channel, FAILED, error.what, error.hint)
+        say(channel, FAILED, error.what, error.hint)
 
 
-def _say(channel: _socket.socket, *fields: str, descriptors: list[int] | None = None) -> None:
+def say(channel: _socket.socket, *fields: str, descriptors: list[int] | None = None) -> None:
     send(channel, "\0".join(fields).encode(), *(descriptors or ()))

@@ -16,7 +16,9 @@ TCP, UDP = 6, 17
 _INET = 1  # both families in one table
 _SUBSYSTEM = 10
 _BATCH_BEGIN, _BATCH_END = 0x10, 0x11
-_NEW_TABLE, _NEW_CHAIN, _GET_CHAIN, _NEW_RULE, _GET_RULE = (_SUBSYSTEM << 8 | kind for kind in (0, 3, 4, 6, 7))
+_NEW_TABLE, _GET_TABLE, _DELETE_TABLE = (_SUBSYSTEM << 8 | kind for kind in (0, 1, 2))
+_NEW_CHAIN, _GET_CHAIN, _NEW_RULE, _GET_RULE = (_SUBSYSTEM << 8 | kind for kind in (3, 4, 6, 7))
+_TABLE_NAME = 1
 _HOOKS = {"input": 1, "output": 3}
 _ACCEPT = 1
 _RULE_TABLE, _RULE_CHAIN, _RULE_EXPRESSIONS = 1, 2, 4
@@ -140,13 +142,27 @@ def _script(table: Table) -> Iterator[str]:
 
 def batch(table: Table) -> tuple[Message, ...]:
     """All of it or, when the kernel refuses any part, nothing."""
-    edge = _head(0, _SUBSYSTEM)
     chains = (_message(_NEW_CHAIN, _chain(table, chain)) for chain in table.chains)
     rules = (_message(_NEW_RULE, _rule(table, chain, rule)) for chain in table.chains for rule in chain.rules)
-    made = (_message(_NEW_TABLE, (text(1, table.name),)), *chains, *rules)
-    return (Message(_BATCH_BEGIN, edge, flags=0), *made, Message(_BATCH_END, edge, flags=0))
+    return _together(_message(_NEW_TABLE, (text(_TABLE_NAME, table.name),)), *chains, *rules)
 
 
+def removal(name: str) -> tuple[Message, ...]:
+    """A table goes with all that is in it."""
+    return _together(Message(_DELETE_TABLE, _head(_INET), (text(_TABLE_NAME, name),)))
+
+
+def _together(*messages: Message) -> tuple[Message, ...]:
+    edge = _head(0, _SUBSYSTEM)
+    return (Message(_BATCH_BEGIN, edge, flags=0), *messages, Message(_BATCH_END, edge, flags=0))
+
+
+def table_names(bodies: Iterable[bytes]) -> Iterator[str]:
+    for body in bodies:
+        yield dict(decode(body[4:])).get(_TABLE_NAME, b"").rstrip(b"\0").decode(errors="replace")
+
+
+GET_TABLES = Message(_GET_TABLE, bytes(4))
 GET_CHAINS = Message(_GET_CHAIN, bytes(4))  # of every family: there must be nobody else's
 GET_RULES = Message(_GET_RULE, bytes(4))
 
