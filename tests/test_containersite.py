@@ -92,4 +92,9 @@ def test_a_limit_that_the_engine_does_not_hold_is_said(
 
 @pytest.mark.parametrize(("choice", "word"), [("off", "unconfined"), ("/my/profile.json", "/my/profile.json")])
 def test_a_filter_of_ones_own_is_in_the_engines_words_already(choice: str, word: str) -> None:
-    assert containersite._seccomp(choice, "/nowhere") == word
+    assert containersite._seccomp(Options(("true",), seccomp=choice), "/nowhere") == word
+
+
+def test_lists_of_calls_do_not_go_with_a_filter_of_ones_own() -> None:
+    with pytest.raises(PlanError, match="an engine takes one filter"):
+        containersite._seccomp(Options(("true",), seccomp="off", deny_calls=("ptrace",)), "/nowhere")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import seccomp
-from launcher.backends.ociseccomp import Cube, engine_profile, others
+from launcher.backends.ociseccomp import Cube, engine_profile, narrowed, others
 from launcher.seccomp import SeccompError
 from launcher.seccomp_profile import ALLOW, ERRNO, Condition, Profile, Rule, parse
 
@@ -103,3 +103,27 @@ def test_the_library_knows_the_calls_of_this_machine() -> None:
 
     names = Library(MACHINES[os.uname().machine].token).names()
     assert {"read", "execve", "openat"} <= set(names)
+
+
+def names(profile: dict[str, Any], action: str) -> set[str]:
+    return {name for rule in profile["syscalls"] if rule["action"] == action for name in rule["names"]}
+
+
+def test_what_a_persona_denies_is_allowed_by_no_rule_and_refused() -> None:
+    base = engine_profile(parse(seccomp.profile_text("default"), "x86_64", "6.1"), KNOWN)
+    assert "socket" in names(base, "SCMP_ACT_ALLOW")
+    made = narrowed(base, ("socket", "ioctl"), None)
+    assert names(made, "SCMP_ACT_ALLOW") == names(base, "SCMP_ACT_ALLOW") - {"socket", "ioctl"}
+    assert {"names": ["socket"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1} in made["syscalls"]
+
+
+def test_of_what_a_persona_allows_only_what_the_profile_allows_is_left() -> None:
+    base = engine_profile(parse(seccomp.profile_text("default"), "x86_64", "6.1"), KNOWN)
+    made = narrowed(base, ("write",), ("read", "write", "mount", "ioctl"))
+    assert names(made, "SCMP_ACT_ALLOW") == {"read", "ioctl"}
+    assert all("args" in rule for rule in made["syscalls"] if rule["names"] == ["ioctl"])
+
+
+def test_without_lists_a_profile_is_as_it_was() -> None:
+    base = engine_profile(parse(seccomp.profile_text("default"), "x86_64", "6.1"), KNOWN)
+    assert narrowed(base, (), None) == base

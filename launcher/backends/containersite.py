@@ -116,7 +116,7 @@ class Containers:
         filled = {path: f"{self._private.trust}/{place}" for place, path in enumerate(given)}
         self._private.fill({filled[path]: source for path, source in given.items()})
         files = files_of(plan, self._private.path, filled)
-        setting = self._setting(plan, facts, self._private.path, files, _seccomp(options.seccomp, self._private.path))
+        setting = self._setting(plan, facts, self._private.path, files, _seccomp(options, self._private.path))
         _write(setting.variables, variables(plan), 0o600)
         _write(setting.closed, "", 0)
         if setting.hold:
@@ -176,13 +176,16 @@ def _unheld(wanted: Resources, facts: Facts) -> tuple[str, ...]:
     return tuple(f"{name}: not held, the engine has no cgroup for it" for name in lost)
 
 
-def _seccomp(choice: str, directory: str) -> str:
+def _seccomp(options: Options, directory: str) -> str:
     """What follows `seccomp=`. A profile of one's own is in the engine's words already."""
-    if choice == OFF:
-        return "unconfined"
+    choice = options.seccomp
     if choice not in (DEFAULT, DEBUG):
-        return os.path.abspath(choice)
-    from launcher.backends.ociseccomp import engine_profile
+        if options.deny_calls or options.allow_calls is not None:
+            raise PlanError(
+                f"--seccomp {choice} and the persona's lists of calls: an engine takes one filter", "leave one out", 2
+            )
+        return "unconfined" if choice == OFF else os.path.abspath(choice)
+    from launcher.backends.ociseccomp import engine_profile, narrowed
     from launcher.libseccomp import Library
     from launcher.seccomp import profile_text
     from launcher.seccomp_bpf import MACHINES
@@ -194,5 +197,6 @@ def _seccomp(choice: str, directory: str) -> str:
         made = engine_profile(profile, Library(MACHINES[machine.machine].token).names())
     except SeccompError as error:
         raise PlanError(str(error), error.hint) from None
+    made = narrowed(made, options.deny_calls, options.allow_calls)
     _write(f"{directory}/seccomp.json", json.dumps(made), 0o600)
     return f"{directory}/seccomp.json"

@@ -13,14 +13,14 @@ what agrees above it and differs in it. For more than one number the same is ask
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from launcher.seccomp import SeccompError
 from launcher.seccomp_profile import ALLOW, ERRNO, Condition, Profile, Rule
 
 _MASKED_EQUAL = 7  # as libseccomp counts
 _OPERATORS = ("NE", "LT", "LE", "EQ", "GE", "GT", "MASKED_EQ")
-_NO_SUCH_CALL = 38
+_NOT_PERMITTED, _NO_SUCH_CALL = 1, 38
 _WORD = 0xFFFFFFFF
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # words put into a terminal's input: refused under every profile
 
@@ -32,7 +32,7 @@ class Cube(NamedTuple):
     value: int
 
 
-def engine_profile(profile: Profile, known: Iterable[str]) -> dict[str, object]:
+def engine_profile(profile: Profile, known: Iterable[str]) -> dict[str, Any]:
     """For a profile that allows by default."""
     if profile.default != ALLOW:
         raise SeccompError("only a profile that allows by default is turned round for container engines")
@@ -42,6 +42,17 @@ def engine_profile(profile: Profile, known: Iterable[str]) -> dict[str, object]:
             by_name.setdefault(name, []).append(rule)
     rules = [*_free(by_name), *(rule for name, mine in by_name.items() for rule in _bound(name, mine))]
     return {"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": _NO_SUCH_CALL, "syscalls": rules}
+
+
+def narrowed(profile: dict[str, Any], deny: Sequence[str], allow: Sequence[str] | None) -> dict[str, Any]:
+    """The profile with a persona's lists on it. An engine takes one filter, so what they forbid is taken out."""
+
+    def is_left(name: str) -> bool:
+        return name not in deny and (allow is None or name in allow)
+
+    left = [{**rule, "names": [*filter(is_left, rule["names"])]} for rule in profile["syscalls"]]
+    refused = [_refusal(name, _NOT_PERMITTED) for name in deny]
+    return {**profile, "syscalls": [*(rule for rule in left if rule["names"]), *refused]}
 
 
 def _free(by_name: dict[str, list[Rule]]) -> Iterator[dict[str, object]]:
