@@ -19,12 +19,14 @@ from launcher.request import Own, Request
 
 if TYPE_CHECKING:
     from egress.problems import PolicyError
+    from egress.surroundings import Filesystem
     from launcher.bridge import RelaySocket
     from launcher.mint import Mint
     from launcher.netns.model import Wanted
     from launcher.plan import Plan
     from launcher.publish import Opening
     from launcher.room import Room
+    from launcher.seccomp import Filter
     from launcher.terminal import Terminal
 
 _CANNOT_RUN, _NOT_FOUND = 126, 127
@@ -44,25 +46,43 @@ class Session(NamedTuple):
 
 
 def launch(options: Options) -> int:
+    on_tty = on_terminal()
+    session = prepare(options, on_tty)
+    try:
+        if options.print_argv or options.dry_run:
+            return _show(session.plan, options.print_argv)
+        return _run(session, on_tty)
+    finally:
+        end(session)
+
+
+def prepare(options: Options, on_tty: bool = False) -> Session:
+    """All that is decided, and what must be there first; `end` it, whatever comes of it."""
     _check_routes(options)
     project = os.path.abspath(options.project)
     sources = policysources.locate(options.policy, options.allow, options.persona, writable=(project,))
     persona = _outline(sources)
     options = furnished(options, persona.walls)
-    audit, on_tty = _audit(options), on_terminal()
+    audit = _audit(options)
     relay, mint = _relay(options), _mint(persona, options)
     try:
-        drawn = _plan(options, persona, audit, on_tty, relay)
-        if options.print_argv or options.dry_run:
-            return _show(drawn, options.print_argv)
-        return _run(Session(options, sources, audit, drawn, relay, mint=mint), on_tty)
-    finally:
-        if relay is not None:
-            relay.close()
-        if mint is not None:
-            from launcher.mint import end
+        return Session(options, sources, audit, _plan(options, persona, audit, on_tty, relay), relay, mint=mint)
+    except BaseException:
+        _end(relay, mint)
+        raise
 
-            end(mint)
+
+def end(session: Session) -> None:
+    _end(session.relay, session.mint)
+
+
+def _end(relay: RelaySocket | None, mint: Mint | None) -> None:
+    if relay is not None:
+        relay.close()
+    if mint is not None:
+        from launcher.mint import end
+
+        end(mint)
 
 
 def _mint(persona: Outline, options: Options) -> Mint | None:
@@ -91,15 +111,14 @@ def _show(drawn: Plan, as_line: bool) -> int:
 
 def _run(session: Session, on_tty: bool) -> int:
     from launcher import interrupts
-    from launcher.room import Room, load_filters
+    from launcher.room import load_filters
 
     filters = load_filters(session.options.seccomp)
     session = session._replace(openings=_openings(session.options))
     interrupts.hold()
     terminal = _terminal() if on_tty else None
     try:
-        given = session.mint.given if session.mint else {}
-        room = Room(session.plan, _wanted(session.options), terminal, filters, session.options.resources, given)
+        room = make_room(session, filters, terminal)
         try:
             _state(room)
             if terminal is not None:
@@ -111,6 +130,13 @@ def _run(session: Session, on_tty: bool) -> int:
     finally:
         if terminal is not None:
             terminal.close()
+
+
+def make_room(session: Session, filters: Filter, terminal: Terminal | None = None) -> Room:
+    from launcher.room import Room
+
+    given = session.mint.given if session.mint else {}
+    return Room(session.plan, _wanted(session.options), terminal, filters, session.options.resources, given)
 
 
 def _terminal() -> Terminal:
@@ -195,7 +221,7 @@ def _plan(options: Options, persona: Outline, audit: str, on_tty: bool, relay: R
         command=options.command,
         project=os.path.abspath(options.project),
         directory=os.getcwd(),
-        filesystem=persona.filesystem,
+        filesystem=_hiding(options, persona),
         write=options.write,
         read=options.read,
         sockets=options.sockets,
@@ -216,6 +242,11 @@ def _plan(options: Options, persona: Outline, audit: str, on_tty: bool, relay: R
     if facts.program is None:
         raise _no_program(options.command[0])
     return plan(request, facts)
+
+
+def _hiding(options: Options, persona: Outline) -> Filesystem:
+    flags = map(os.path.abspath, options.hide)
+    return persona.filesystem._replace(hide=(*persona.filesystem.hide, *flags))
 
 
 def _asked_for(options: Options, persona: Outline) -> tuple[str, ...]:
