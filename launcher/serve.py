@@ -51,6 +51,7 @@ class Serving:
     def __init__(self, session: Session, room: Room, terminal: Terminal | None, warnings: tuple[str, ...]) -> None:
         self._session, self._room, self._terminal, self._warnings = session, room, terminal, warnings
         self._persona = session.options.persona or ""
+        self._entered: set[int] = set()  # processes inside that did not come with the first command
         self._open_to: Counter[str] = Counter()
         self._names = SyntheticNames(in_use=self._open_to.__contains__)
 
@@ -112,7 +113,7 @@ class Serving:
             upstreams=upstreams,
             log_queries=options.log_queries,
             wishes=wishes(options),
-            attribution=attributing(options.attribute, self._room.sandbox),
+            attribution=attributing(options.attribute, self._room.sandbox, self._entered),
             authority=(lambda: config(mint)) if mint else None,
         )
 
