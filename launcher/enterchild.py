@@ -32,7 +32,6 @@ REPORT = 3
 FAILED = 125
 _CLEAR = 16  # numbers below are not touched while streams are put in place
 _HIGHEST = 1 << 16  # far more than the process that forks us ever has
-_NOBODY_KNOWS = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ESTALE)  # then the next of PATH may have it
 
 
 class Walls(NamedTuple):
@@ -114,17 +113,15 @@ def _go_to(directory: bytes) -> None:
 
 
 def _run(command: Command, places: list[bytes]) -> NoReturn:
-    """A program that may not be run is told of before one that is not there, as execvp(3) does."""
-    worst = OSError(errno.ENOENT, "")
+    """The first that can be run; else the first that is there and cannot."""
+    worst: OSError | None = None
     for path in places:
         try:
             os.execve(path, command.argv, command.env)  # noqa: S606  # every wall stands
         except OSError as error:
-            if error.errno not in _NOBODY_KNOWS:
+            if worst is None and os.access(path, os.F_OK):
                 worst = error
-                break
-            worst = error if error.errno == errno.EACCES else worst
-    _tell(b"X", worst)
+    _tell(b"X", worst or OSError(errno.ENOENT, ""))
     os._exit(FAILED)
 
 

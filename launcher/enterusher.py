@@ -132,15 +132,18 @@ def serve(channel: socket.socket, sandbox: int, walls: Walls) -> NoReturn:
 
 
 def _end(sandbox: int) -> NoReturn:
+    """The first process is not gone before all others were waited for, and some are ours to wait for."""
     try:
-        signal.pidfd_send_signal(sandbox, signal.SIGKILL)
+        with suppress(OSError):  # it has ended
+            signal.pidfd_send_signal(sandbox, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+        over = select.poll()
+        over.register(sandbox, select.POLLIN)
+        over.poll()
     finally:
-        try:
-            over = select.poll()
-            over.register(sandbox, select.POLLIN)
-            over.poll()
-        finally:
-            os._exit(0)
+        os._exit(0)
 
 
 def _withdraw(*kept: int) -> None:

@@ -133,7 +133,8 @@ class Commands:
         if running.family is not None:
             running.family.end()
             Family(running.pid, self._denials.inside).end()  # by its session: who came since
-        running.tell(words.Ended(status, running.timed_out, blocked, self._take_warnings()))
+        if not self._denials.inside_is_ending():  # else the end of its line says more
+            running.tell(words.Ended(status, running.timed_out, blocked, self._take_warnings()))
         self._forget(running)
 
     def _reported(self, number: int) -> None:

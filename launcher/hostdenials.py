@@ -22,7 +22,7 @@ class Denials:
     def __init__(self, sandbox: int, entered: set[int]) -> None:
         """`entered` has the commands that run, and is kept here."""
         self.inside = Sandbox(sandbox, entered)
-        self._entered = entered
+        self._sandbox, self._entered = sandbox, entered
         self._found: dict[int, list[Denial]] = {}
 
     def follow(self, pid: int) -> None:
@@ -32,6 +32,10 @@ class Denials:
     def leave(self, pid: int) -> list[Denial]:
         self._entered.discard(pid)
         return self._found.pop(pid, [])
+
+    def inside_is_ending(self) -> bool:
+        """Whether commands end because their sandbox does."""
+        return hostfamily.is_exiting(self._sandbox)
 
     def read(self, record: Record) -> None:
         """For the log's subscription. A name that was refused is followed by its connection, which counts."""

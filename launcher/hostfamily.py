@@ -16,6 +16,7 @@ from egress import proctables
 from egress.processes import Sandbox
 
 _MOST = 4096  # processes that are looked at
+_EXITING = 4  # PF_EXITING, of the flags in proc(5)
 
 
 class Kin(NamedTuple):
@@ -59,6 +60,15 @@ def owners(number: int, inside: Sandbox) -> frozenset[int]:
     """Whom a process belongs to that is known by its number inside; nobody, if it has ended."""
     everybody = census(inside)
     return frozenset(who for pid in everybody if _number_inside(pid) == number for who in ancestry(pid, everybody))
+
+
+def is_exiting(pid: int) -> bool:
+    """A first process kills all others before it is gone itself, and waits until they were waited for."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return bool(int(stat.read().rpartition(b") ")[2].split()[6]) & _EXITING)
+    except OSError:
+        return True
 
 
 def _number_inside(pid: int) -> int | None:

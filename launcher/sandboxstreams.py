@@ -1,8 +1,13 @@
-"""The three streams of a command that is not waited for: pipes, nothing, or files of the caller's."""
+"""The three streams of a command that is not waited for: pipes, nothing, or files of the caller's.
+
+What is handed over can be opened anew inside, by way of /proc/self/fd, as far as the user's rights go. A
+directory would be a door to all that is around it on the host, so none is handed over.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 from typing import IO, NamedTuple
 
@@ -46,6 +51,6 @@ def _end(number: int, wanted: Stream, made: list[int]) -> tuple[int, int]:
         made.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
         return made[-1], -1
     descriptor = wanted if isinstance(wanted, int) else wanted.fileno()
-    if descriptor < 0:
-        raise SandboxError(f"{wanted!r} is no stream, expected PIPE, DEVNULL, a file or its descriptor", status=2)
+    if descriptor < 0 or stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        raise SandboxError(f"{wanted!r} is no stream", "PIPE, DEVNULL, a file or its descriptor", 2)
     return descriptor, -1
