@@ -133,6 +133,8 @@ class Commands:
         if running.family is not None:
             running.family.end()
             Family(running.pid, self._denials.inside).end()  # by its session: who came since
+        if not running.is_told and not os.WIFSIGNALED(status):
+            running.tell(_outcome(b""))
         if not self._denials.inside_is_ending():  # else the end of its line says more
             running.tell(words.Ended(status, running.timed_out, blocked, self._take_warnings()))
         self._forget(running)
@@ -144,7 +146,7 @@ class Commands:
             while data := os.read(running.report, _MOST_REPORT):
                 running.said += data[:_MOST_REPORT]
             self._loop.remove_reader(running.report)
-            if not running.is_told:
+            if running.said and not running.is_told:
                 running.is_told = True
                 running.tell(_outcome(running.said))
 
@@ -191,7 +193,7 @@ class Commands:
 
 
 def _outcome(report: bytes) -> words.ToCaller:
-    """Its number inside, and what went wrong, if anything did."""
+    """Its number inside, and what went wrong, if anything did. Who says nothing did not even get so far."""
     pid, _, error = report.partition(b"\n")
     if not pid.isdigit():
         return words.Refused("W", 0)

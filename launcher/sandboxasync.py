@@ -211,7 +211,7 @@ class AsyncProcess:
             self._deaf()
             self._fail(error)
             return
-        if self._line.pid is not None and not self.started.done():
+        if (is_over or self._line.pid is not None) and not self.started.done():
             self.started.set_result(None)
         if is_over and self._line.end is not None:
             self._deaf()

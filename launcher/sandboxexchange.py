@@ -65,7 +65,7 @@ class Line:
     def _not_started(self, kind: str, error: int) -> SandboxError:
         message, hint = _WHAT[kind]
         directory = os.fsdecode(self._request.start.directory)
-        text = message.format(program=self._request.argv[0], directory=directory, why=os.strerror(error))
+        text = message.format(program=self._request.argv[0], directory=directory, why=_why(error))
         return CommandNotStarted(text, hint, 127 if error in (errno.ENOENT, errno.ENOTDIR) else 126)
 
 
@@ -142,6 +142,10 @@ def result(argv: tuple[str, ...], end: words.Ended, out: bytes, err: bytes, trun
     blocked = tuple(Blocked(each.host, each.port, each.reason, _program(each.process)) for each in end.blocked)
     code = os.waitstatus_to_exitcode(end.status)
     return Done(argv, code, out, err, blocked, end.timed_out, truncated, warnings=tuple(end.warnings))
+
+
+def _why(error: int) -> str:
+    return os.strerror(error) if error else "it ended without a word"
 
 
 def _program(found: words.Program | None) -> Program | None:
