@@ -6,9 +6,10 @@ mounts are the sandbox's, and so are the processes that it forks (`enterchild`).
 
 The attack to know: a path that this process opens, or a module that it imports, is the sandbox's, and would be
 run with our rights. So all that it will ever need is loaded before it joins; afterwards Python's own audit
-hook ends it at the first act that is not on a short list. And the program that it runs is a sealed copy where
-the sandbox's user could write the original (`hostsealed`): a script whose first line is `#!/proc/self/exe`
-becomes that program.
+hook ends it at the first act that is not on a short list. (The interpreter itself asks /proc/self/stat for its
+threads, after a fork. It gets no answer: who has no number inside has no /proc/self there.) And the program
+that it runs is a sealed copy where the sandbox's user could write the original (`hostsealed`): a script whose
+first line is `#!/proc/self/exe` becomes that program.
 
     host → usher    J                      join
                     R <id>  + descriptors  run: what (in memory), three streams, where to report

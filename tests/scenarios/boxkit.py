@@ -10,6 +10,7 @@ from typing import Any
 from launchkit import PATIENCE, Person
 
 PRELUDE = """
+from __future__ import annotations
 import asyncio, json, os, signal, sys, threading, time
 import launcher
 from launcher import *
