@@ -20,12 +20,12 @@ from contextlib import contextmanager, suppress
 from launcher import hostwords as words
 from launcher import interrupts, options, run, usage
 from launcher.mounts import PlanError
+from launcher.netns.connector import receive
 from launcher.room import load_filters
 
 _PATIENCE_MS = 20_000
 _HOLDERS = ("/usr/bin/cat", "/bin/cat")
 _FAILED = 125
-_MOST_WORDS = 1 << 22
 
 
 def main() -> int:
@@ -45,7 +45,9 @@ def main() -> int:
 
 
 def _opening(channel: socket.socket) -> words.Open:
-    opening = words.to_host(channel.recv(_MOST_WORDS))
+    _, (what,) = receive(channel, words.MOST, words.DESCRIPTORS)
+    opening = words.to_host(os.pread(what, words.MOST_ASKED, 0))
+    os.close(what)
     if not isinstance(opening, words.Open):
         raise PlanError(f"{type(opening).__name__} came first, expected Open", "use launcher.Sandbox")
     os.environb.clear()

@@ -30,7 +30,6 @@ from launcher.hostfamily import Family
 MOST_COMMANDS = 128  # at a time
 _GRACE = 2.0
 _MOST_REPORT = 64
-_MOST_START = 16 << 20
 
 
 class Running:
@@ -73,7 +72,7 @@ class Commands:
         what, *streams, line_fd = descriptors
         line = socket.socket(fileno=line_fd)
         try:
-            asked = words.to_host(os.pread(what, _MOST_START, 0))
+            asked = words.to_host(os.pread(what, words.MOST_ASKED, 0))
             if isinstance(asked, words.Start):
                 self._ask(asked, (streams[0], streams[1], streams[2]), line)
         except OSError as error:

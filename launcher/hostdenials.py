@@ -15,7 +15,7 @@ from egress.processes import Sandbox
 from launcher import hostfamily
 from launcher.hostwords import Denial, Program
 
-_MOST = 1000  # of one command
+_MOST = 100  # of one command: they go into one packet
 
 
 class Denials:

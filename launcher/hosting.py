@@ -24,7 +24,7 @@ from launcher.run import Session
 from launcher.serve import Serving
 from launcher.watch import Watch
 
-_MOST_KEPT = 100
+_MOST_KEPT, _LONGEST = 100, 300  # lines, and letters of one
 
 
 class Held(NamedTuple):
@@ -93,7 +93,7 @@ class _Hosting(Serving):
         return kept
 
     def _say(self, message: str) -> None:
-        self._kept = [*self._kept, *message.splitlines()][-_MOST_KEPT:]
+        self._kept = [*self._kept, *(line[:_LONGEST] for line in message.splitlines())][-_MOST_KEPT:]
 
 
 def _bytes(text: str) -> bytes:

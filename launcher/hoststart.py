@@ -120,8 +120,12 @@ def environment(environ: Mapping[str, str], libraries: str | None) -> dict[str, 
 
 def _greet(channel: socket.socket, process: subprocess.Popen[bytes], options: list[str]) -> words.Ready:
     try:
-        channel.send(words.encode(words.Open(options, dict(os.environb))))
-        answer = channel.recv(1 << 22)
+        opening = memory(words.encode(words.Open(options, dict(os.environb))))
+        try:
+            send(channel, b"open", opening)
+        finally:
+            os.close(opening)
+        answer = channel.recv(words.MOST_ANSWER)
     except OSError as error:
         raise SandboxError(f"the sandbox's process gave no answer: {error}", _said(process)) from None
     if not answer:

@@ -1,7 +1,7 @@
 """What a caller and the process that hosts its sandbox say to each other, a packet of a SEQPACKET pair each.
 
     on the channel, the sandbox's                    on a line, one per command
-    caller → host   Open                             caller → host   Signal
+    caller → host   Open, in memory                  caller → host   Signal
     host → caller   Ready or Failed                  host → caller   Started or Refused, then Ended
     caller → host   Start, in memory, with its
                     three streams and its line
@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import msgspec
 
-MOST = 128 * 1024  # bytes of a packet
+MOST = 128 * 1024  # bytes of a packet to the host
+MOST_ANSWER = 1 << 20
+MOST_ASKED = 16 << 20  # of what comes in memory
 DESCRIPTORS = 5
 
 

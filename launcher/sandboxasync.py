@@ -19,7 +19,7 @@ from launcher.sandboxrequest import Request
 from launcher.sandboxresults import Done, ExcludedCommand
 from launcher.sandboxsettings import Path, Settings
 from launcher.sandboxstreams import PIPE, Stream, streams
-from launcher.sandboxsync import Box, run_outside
+from launcher.sandboxsync import Box, Outside
 
 
 class AsyncBox:
@@ -52,7 +52,7 @@ class AsyncBox:
     ) -> Done:
         """To its end. `input` goes in; without it there is nothing to read."""
         if sandboxrequest.is_outside(argv, self.settings):
-            done = await asyncio.to_thread(run_outside, self.settings, argv, timeout, cwd, env, input)
+            done = await _gather_outside(Outside(self.settings, argv, cwd, env, input is not None), input, timeout)
         else:
             request = sandboxrequest.request(argv, self.directory, cwd, env, timeout)
             done = await _gather(Exchange(self._host, request, input, self.settings.output_limit))
@@ -120,6 +120,14 @@ async def _gather(exchange: Exchange) -> Done:
         if exchange.input >= 0:
             loop.remove_writer(exchange.input)
         exchange.close()
+
+
+async def _gather_outside(outside: Outside, given: bytes | None, timeout: float | None) -> Done:
+    try:
+        return await asyncio.to_thread(outside.gather, given, timeout)
+    except asyncio.CancelledError:
+        outside.kill()
+        raise
 
 
 def _hear(line: Line, over: asyncio.Future[None]) -> None:

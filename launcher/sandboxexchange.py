@@ -38,7 +38,7 @@ class Line:
     def hear(self) -> bool:
         """One packet; whether that was the last."""
         try:
-            data = self.socket.recv(1 << 20)
+            data = self.socket.recv(words.MOST_ANSWER)
         except BlockingIOError:
             return False
         except OSError:

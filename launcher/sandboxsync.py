@@ -55,7 +55,7 @@ class Box:
     ) -> Done:
         """To its end. `input` goes in; without it there is nothing to read."""
         if sandboxrequest.is_outside(argv, self.settings):
-            done = run_outside(self.settings, argv, timeout, cwd, env, input)
+            done = Outside(self.settings, argv, cwd, env, input is not None).gather(input, timeout)
         else:
             done = _gather(self._exchange(self._request(argv, cwd, env, timeout), input))
         return done.check() if check else done
@@ -196,37 +196,40 @@ def _file(descriptor: int, mode: str) -> IO[bytes] | None:
     return io.BufferedWriter(raw) if mode == "wb" else io.BufferedReader(raw)
 
 
-def run_outside(
-    settings: Settings,
-    argv: Sequence[str],
-    timeout: float | None,
-    cwd: Path | None,
-    env: Mapping[str, str] | None,
-    given: bytes | None,
-) -> Done:
-    """On the host, as anybody would; the result says so."""
-    program = sandboxrequest.find_outside(argv[0], settings)
-    where = os.path.join(os.path.abspath(settings.project), os.fspath(cwd) if cwd is not None else "")
-    warning = sandboxrequest.OUTSIDE.format(name=argv[0])
-    made = subprocess.Popen(
-        argv,
-        executable=program,
-        cwd=where,
-        env={**os.environ, **(env or {})},
-        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    with made:
-        timed_out = False
-        try:
-            out, err = made.communicate(given, timeout)
-        except subprocess.TimeoutExpired:
-            timed_out = True
-            os.killpg(made.pid, signal.SIGKILL)
-            out, err = made.communicate()
-        except BaseException:
-            os.killpg(made.pid, signal.SIGKILL)
-            raise
-    return Done(tuple(argv), made.returncode, out, err, (), timed_out, sandboxed=False, warnings=(warning,))
+class Outside:
+    """A command on the host, as anybody would start it; its result says so."""
+
+    def __init__(
+        self, settings: Settings, argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None, has_input: bool
+    ) -> None:
+        where = os.path.join(os.path.abspath(settings.project), os.fspath(cwd) if cwd is not None else "")
+        self._argv = tuple(argv)
+        self._process = subprocess.Popen(
+            argv,
+            executable=sandboxrequest.find_outside(argv[0], settings),
+            cwd=where,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def gather(self, given: bytes | None, timeout: float | None) -> Done:
+        with self._process as process:
+            timed_out = False
+            try:
+                out, err = process.communicate(given, timeout)
+            except subprocess.TimeoutExpired:
+                timed_out = True
+                self.kill()
+                out, err = process.communicate()
+            except BaseException:
+                self.kill()
+                raise
+        warning = sandboxrequest.OUTSIDE.format(name=self._argv[0])
+        return Done(self._argv, process.returncode, out, err, (), timed_out, sandboxed=False, warnings=(warning,))
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)

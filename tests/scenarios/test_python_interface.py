@@ -565,3 +565,28 @@ def test_the_callers_descriptors_and_children_stay_its_own(person: Person) -> No
         """,
     )
     assert said == [True, "no children"]
+
+
+def test_a_secret_is_a_placeholder_inside_and_inspected_hosts_are_trusted() -> None:
+    """By whoever runs the tests: signing takes a library that the copy for others does not have."""
+    with somebody(PEOPLE[0]) as person:
+        person.policy.write_text(
+            "version: 1\npersonas: {p: {allow: [{host: api.test, secret: {env: API_KEY, header: x-api-key}}]}}\n"
+        )
+        person.own()
+        person.env["API_KEY"] = "the-real-value"
+        said = tell(
+            person,
+            """
+            say(Sandbox(SETTINGS).env()["API_KEY"])
+            with Sandbox(SETTINGS) as box:
+                say(box.env()["API_KEY"])
+                say(box.run(["sh", "-c", "echo $API_KEY; head -c 10 $SSL_CERT_FILE; cat /proc/*/environ"]).stdout)
+                done = box.run(["curl", "-sS", "https://other.test/"])
+                say([it.reason for it in done.blocked])
+            """,
+        )
+    assert said[0] == said[1] == "egress-placeholder-API_KEY"
+    assert said[2].startswith("egress-placeholder-API_KEY\n-----BEGIN")
+    assert "the-real-value" not in said[2]
+    assert said[3] == ["not_listed"]
