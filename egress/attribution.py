@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from weakref import WeakKeyDictionary
 
@@ -37,9 +37,10 @@ class Attribute(StrEnum):
     NONE = "none"
 
 
-def attributing(choice: str, root: int | None = None) -> Attribution | None:
-    """As `--attribute` has it. `root` is the first process of a sandbox; without one, clients are on the host."""
-    return None if choice == Attribute.NONE else Attribution(root, everything=choice == Attribute.ALL)
+def attributing(choice: str, root: int | None = None, entered: Collection[int] = ()) -> Attribution | None:
+    """As `--attribute` has it. `root` is the first process of a sandbox; without one, clients are on the host.
+    `entered` are those that came into it from outside, at any time."""
+    return None if choice == Attribute.NONE else Attribution(root, choice == Attribute.ALL, entered=entered)
 
 
 Ends = tuple[End, End]  # of a connection: the client's, and ours
@@ -55,11 +56,15 @@ def ends_of(sock: socket.socket) -> Ends | None:
 
 class Attribution:
     def __init__(
-        self, root: int | None = None, everything: bool = False, clock: Callable[[], float] = time.monotonic
+        self,
+        root: int | None = None,
+        everything: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        entered: Collection[int] = (),
     ) -> None:
         self.everything = everything  # also what is allowed
         self._clock = clock
-        self._place: processes.Place = processes.Host() if root is None else processes.Sandbox(root)
+        self._place: processes.Place = processes.Host() if root is None else processes.Sandbox(root, entered)
         self._known: WeakKeyDictionary[socket.socket, Process | None] = WeakKeyDictionary()
         self._purse, self._counted = _SAVED, clock()
 

@@ -13,7 +13,7 @@ passed over. The caller's `tick` is called all along, and what it raises ends a 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from ipaddress import ip_address
 from itertools import islice
 from typing import Protocol
@@ -61,10 +61,11 @@ class Host:
 
 
 class Sandbox:
-    """By its first process, whose child becomes whoever loses a parent there."""
+    """By its first process, whose child becomes whoever loses a parent there, and by those that entered later,
+    whose parent is not there."""
 
-    def __init__(self, root: int) -> None:
-        self._root = root
+    def __init__(self, root: int, entered: Collection[int] = ()) -> None:
+        self._root, self._entered = root, entered
         self._born = _started(root)
         self.level = len(_numbers(root)) - 1
 
@@ -76,7 +77,7 @@ class Sandbox:
         return f"/proc/{self._root}/net/{name}"
 
     def pids(self, tick: Tick) -> Iterator[int]:
-        waiting = [self._root]
+        waiting = [self._root, *self._entered]
         while waiting:
             pid = waiting.pop()
             yield pid

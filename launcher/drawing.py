@@ -13,6 +13,7 @@ from launcher.request import Own, Request
 from launcher.survey import survey
 
 if TYPE_CHECKING:
+    from egress.surroundings import Filesystem
     from launcher.backends.place import Site
     from launcher.bridge import RelaySocket
 
@@ -26,7 +27,7 @@ def draw_plan(
         command=options.command,
         project=os.path.abspath(options.project),
         directory=os.getcwd(),
-        filesystem=persona.filesystem,
+        filesystem=_hiding(options, persona),
         write=options.write,
         read=options.read,
         sockets=options.sockets,
@@ -52,6 +53,11 @@ def draw_plan(
     if facts.program is None:
         raise _no_program(options.command[0])
     return plan(request, facts)
+
+
+def _hiding(options: Options, persona: Outline) -> Filesystem:
+    flags = map(os.path.abspath, options.hide)
+    return persona.filesystem._replace(hide=(*persona.filesystem.hide, *flags))
 
 
 def _asked_for(options: Options, persona: Outline) -> tuple[str, ...]:

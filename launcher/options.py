@@ -51,6 +51,7 @@ FILES = (
     Word("--project", "DIR", "the writable directory (default: this one)", default="."),
     Word("--rw", "PATH", "another writable path", many=True),
     Word("--ro", "PATH", "another readable path", many=True),
+    Word("--hide", "PATH", "a path that is not to be seen", many=True),
     Word("--socket", "PATH", "a Unix socket of the host to let through", many=True),
     Word("--env", "NAME[=VALUE]", "a variable to pass in", many=True),
 )
@@ -119,6 +120,7 @@ class Options(NamedTuple):
     project: str = "."
     write: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
     usual_sockets: tuple[str, ...] = ()  # the persona's
     env: tuple[str, ...] = ()
@@ -202,6 +204,7 @@ def options(values: dict[str, Any], command: list[str]) -> Options:
         command=tuple(command),
         write=tuple(values["rw"]),
         read=tuple(values["ro"]),
+        hide=tuple(values["hide"]),
         sockets=tuple(values["socket"]),
         publish=tuple(map(parse_publish, values["publish"])),
         host_ports=tuple(map(parse_port, values["host_port"])),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from launcher.outline import Outline
     from launcher.plan import Plan
     from launcher.publish import Opening
+    from launcher.room import Room
     from launcher.seccomp import Filter
     from launcher.terminal import Terminal
 
@@ -139,7 +140,7 @@ def _run(session: Session) -> int:
     interrupts.hold()
     terminal = _terminal() if session.on_tty else None
     try:
-        room = make_room(session, filters, terminal)
+        room = _place(session, filters, terminal)
         try:
             _state(room)
             if terminal is not None:
@@ -153,12 +154,18 @@ def _run(session: Session) -> int:
             terminal.close()
 
 
-def make_room(session: Session, filters: Filter, terminal: Terminal | None = None) -> Place:
-    options, given = session.options, session.mint.given if session.mint else {}
-    if session.site is not None:
-        return session.site.room(session.plan, options, terminal, filters, given)
+def _place(session: Session, filters: Filter, terminal: Terminal | None) -> Place:
+    if session.site is None:
+        return make_room(session, filters, terminal)
+    given = session.mint.given if session.mint else {}
+    return session.site.room(session.plan, session.options, terminal, filters, given)
+
+
+def make_room(session: Session, filters: Filter, terminal: Terminal | None = None) -> Room:
+    """With bubblewrap."""
     from launcher.room import Room
 
+    options, given = session.options, session.mint.given if session.mint else {}
     return Room(session.plan, _wanted(options), terminal, filters, options.resources, given)
 
 

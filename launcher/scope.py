@@ -46,22 +46,28 @@ def make(manager: str, pid: int, resources: Resources) -> None:
     unit = f"egress-{pid}-{os.urandom(4).hex()}.scope"
     wanted = list(properties(pid, resources))
     try:
-        _ask(manager, unit, [*wanted, ("OOMPolicy", "s", "continue")])  # who used too much dies, not all
+        _ask(manager, call(unit, [*wanted, ("OOMPolicy", "s", "continue")]), unit)  # who used too much dies, not all
     except _UnknownProperty:  # before version 253 a scope has no policy, and does nothing of itself
-        _ask(manager, unit, wanted)
+        _ask(manager, call(unit, wanted), unit)
+
+
+def attach(manager: str, unit: str, pid: int) -> None:
+    """Put a process into a scope that is there already."""
+    _ask(manager, attachment(unit, pid))
 
 
 class _UnknownProperty(ScopeError):
     """An older manager."""
 
 
-def _ask(manager: str, unit: str, wanted: Sequence[Property]) -> None:
+def _ask(manager: str, message: bytes, unit: str = "") -> None:
+    """Until it is done: with a unit, when its job is; else when the call has returned."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(_PATIENCE)
         try:
             sock.connect(manager)
             _authenticate(sock)
-            sock.sendall(call(unit, wanted))
+            sock.sendall(message)
             while not _is_done(_receive(sock), unit):
                 pass
         except OSError as error:
@@ -108,6 +114,8 @@ def _is_done(message: Message, unit: str) -> bool:
     if message.kind == _ERROR:
         text = message.body[4:].split(b"\0")[0].decode(errors="replace")
         raise (_UnknownProperty if "unknown property" in text else ScopeError)(f"systemd: {text}")
+    if not unit:
+        return message.kind == _RETURN
     if message.kind != _SIGNAL or b"\0JobRemoved\0" not in message.fields or unit.encode() not in message.body:
         return False
     if not message.body.endswith(b"\0done\0"):
@@ -127,6 +135,20 @@ def call(unit: str, wanted: Sequence[Property]) -> bytes:
         body.variant(kind, value)
     body.close_array(with_properties)
     body.close_array(body.open_array())
+    return _message("StartTransientUnit", "ssa(sv)a(sa(sv))", body)
+
+
+def attachment(unit: str, pid: int) -> bytes:
+    """AttachProcessesToUnit(name, the unit's own cgroup, processes)."""
+    body = _Wire()
+    body.text(unit)
+    body.text("")
+    body.number(4)
+    body.number(pid)
+    return _message("AttachProcessesToUnit", "ssau", body)
+
+
+def _message(member: str, signature: str, body: _Wire) -> bytes:
     head = _Wire(b"l" + bytes([_CALL, 0, 1]))
     head.number(len(body))
     head.number(1)  # the first message of this connection
@@ -134,8 +156,8 @@ def call(unit: str, wanted: Sequence[Property]) -> bytes:
     for field, kind, text in (
         (_PATH, "o", "/org/freedesktop/systemd1"),
         (_INTERFACE, "s", "org.freedesktop.systemd1.Manager"),
-        (_MEMBER, "s", "StartTransientUnit"),
-        (_SIGNATURE, "g", "ssa(sv)a(sa(sv))"),
+        (_MEMBER, "s", member),
+        (_SIGNATURE, "g", signature),
     ):
         head.pad(8)
         head.append(field)

@@ -35,13 +35,16 @@ def serve(session: Session, room: Place, terminal: Terminal | None, warnings: tu
     gc.freeze()
     gc.enable()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_Serving(session, room, terminal, warnings).run())
+        return runner.run(Serving(session, room, terminal, warnings).run())
 
 
-class _Serving:
+class Serving:
+    """One session: from the first connection that waits to the last word on what was blocked."""
+
     def __init__(self, session: Session, room: Place, terminal: Terminal | None, warnings: tuple[str, ...]) -> None:
         self._session, self._room, self._terminal, self._warnings = session, room, terminal, warnings
         self._persona = session.options.persona or ""
+        self._entered: set[int] = set()  # processes inside that did not come with the first command
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -54,9 +57,7 @@ class _Serving:
         await gate.start((self._persona,))
         publisher = self._publish(gate, loop)
         self._report_start()
-        self._vanish_when_running(watch, loop)
-        if self._session.options.resources.timeout:
-            watch.end_in(self._session.options.resources.timeout)
+        self._attend(gate, watch, loop)
         try:
             code = await watch.ended
             if self._terminal is not None and relayed is not None:
@@ -69,6 +70,12 @@ class _Serving:
             await gate.close()
         self._report_end(gate.audit, watch)
         return code
+
+    def _attend(self, gate: app.Gate, watch: Watching, loop: asyncio.AbstractEventLoop) -> None:
+        """All is open; what is left is to wait for the end."""
+        self._vanish_when_running(watch, loop)
+        if self._session.options.resources.timeout:
+            watch.end_in(self._session.options.resources.timeout)
 
     def _vanish_when_running(self, watch: Watching, loop: asyncio.AbstractEventLoop) -> None:
         """bwrap makes its mounts after the release: the relay's socket must be there until the command runs."""
@@ -97,7 +104,7 @@ class _Serving:
             upstreams=upstreams,
             log_queries=options.log_queries,
             wishes=wishes(options),
-            attribution=attributing(options.attribute, self._room.sandbox),
+            attribution=attributing(options.attribute, self._room.sandbox, self._entered),
             authority=(lambda: config(mint)) if mint else None,
             users=self._guest(),
             backend=site.fit.backend if site else "bwrap",

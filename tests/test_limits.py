@@ -367,6 +367,15 @@ def test_a_scope_is_made_when_its_own_job_is_done(tmp_path: Path, unit: str) -> 
         assert word.encode() in manager.calls[1]
 
 
+def test_a_process_is_put_into_a_scope_when_the_call_has_returned(tmp_path: Path) -> None:
+    manager = Manager(tmp_path / "private", message(4, b"UnitNew", text("u.scope")) + message(2, b"", b""))
+    scope.attach(manager.path, "u.scope", 78)
+    manager.join()
+    body = text("u.scope") + text("") + b"\0" * 3 + (4).to_bytes(4, "little") + (78).to_bytes(4, "little")
+    assert manager.calls[1].endswith(body)
+    assert b"AttachProcessesToUnit" in manager.calls[1]
+
+
 def test_an_older_systemd_is_asked_again_without_what_it_does_not_know(tmp_path: Path, unit: str) -> None:
     unknown = message(3, b"", text("Cannot set property OOMPolicy, or unknown property."))
     manager = Manager(tmp_path / "private", unknown, removed(unit))

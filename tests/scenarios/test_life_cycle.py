@@ -43,6 +43,23 @@ def token(person: Person) -> Iterator[str]:
     assert os.listdir(person.project) == []
 
 
+# Files
+
+
+def test_what_is_asked_to_be_hidden_is_not_seen(person: Person) -> None:
+    inside, outside = person.project / "private", Path("/etc/hostname")
+    inside.mkdir()
+    (inside / "note").write_text("hidden")
+    person.own()
+    try:
+        options = ("--hide", "private", "--hide", str(outside))
+        done = person.run("sh", "-c", f"ls private; cat {outside}; echo seen", options=options)
+        assert done.stdout == b"seen\n"
+    finally:
+        (inside / "note").unlink()
+        inside.rmdir()
+
+
 # Streams
 
 
