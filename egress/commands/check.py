@@ -14,7 +14,7 @@ from typing import Any
 
 from egress import policysources, vault
 from egress.advice import is_private
-from egress.commands.options import add_policy_options, persona_of, sources_of, tell_of_remarks
+from egress.commands.options import add_policy_options, meant_persona_of, sources_of, tell_of_remarks
 from egress.commands.say import Failure, say
 from egress.explain import Answer, judge, sentence, visible
 from egress.inquiry import Inquiry, NoInquiry, read_inquiry
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     with policysources.Undisturbed():
         book = policysources.read(sources)
         policy = book.policy(sources.allow)
-        persona = _as_it_would_run(persona_of(args, policy), policy)
+        persona = _as_it_would_run(meant_persona_of(args, policy), policy)
     tell_of_remarks(policy, (persona.name,))
     answer = judge(inquiry, persona, policy)
     print(_as_json(answer, persona) if args.json else _as_text(answer, persona))

@@ -32,15 +32,20 @@ def sources_of(args: argparse.Namespace) -> policysources.Sources:
 
 def persona_of(args: argparse.Namespace, policy: Policy) -> Persona:
     """The persona that was asked for; a command that needs one says which there are."""
-    if args.persona is None and (name := policysources.implied(sources_of(args))):
-        say(f"persona {name}, the only one in {' '.join(args.policy)}")
-        args.persona = name
     if args.persona is None:
         raise Failure("no persona given", f"add --persona NAME, one of: {', '.join(policy.personas)}")
     try:
         return choose(policy, args.persona)
     except UnknownPersona as error:
         raise Failure(error.problems[0].message, "egress policy show") from None
+
+
+def meant_persona_of(args: argparse.Namespace, policy: Policy) -> Persona:
+    """The same, for who only asks: without a name, the only persona that the named files have, and that is said."""
+    if args.persona is None and (name := policysources.implied(sources_of(args))):
+        say(f"persona {name}, the only one in {' '.join(args.policy)}")
+        args.persona = name
+    return persona_of(args, policy)
 
 
 def tell_of_remarks(policy: Policy, personas: Container[str]) -> None:
