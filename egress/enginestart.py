@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 
+from egress.counts import EACH, ENGINE
 from egress.record import NamedTuple
 
 LINE, COUNTS, FILL = 3, 4, 5
@@ -31,6 +32,8 @@ class Config(NamedTuple):
     names: tuple[str, ...] = ()
     upstream_roots: tuple[str, ...] = ()  # files with certificates that upstreams may be signed by, too
     fill: tuple[str, ...] = ()  # what is to be written where: one of the words above for each descriptor
+    column: int = ENGINE  # of the shared counts, which is the engine's own
+    columns: int = EACH  # that there are
 
 
 class Started(NamedTuple):
