@@ -17,6 +17,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -96,16 +97,23 @@ class GapRecord(Record, frozen=True, kw_only=True):
 class Audit:
     """One file, one session. `path` may be shared with other gates: appends do not mix."""
 
-    def __init__(self, path: str, session: str, report: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        path: str,
+        session: str,
+        report: Callable[[str], None] = lambda _: None,
+        next_id: Callable[[], int] | None = None,
+    ) -> None:
         self.path = path
         self._report = report
         self.session = session
+        self.next_id = next_id or count(1).__next__
         self.failing: str | None = None  # why the last write failed, while it does
+        self.elsewhere: dict[int, str | None] = {}  # the same of other workers, where it is known
         self._encode = msgspec.json.Encoder().encode
         self._file = _LogFile(path)
         self._waiting: deque[bytes] = deque()
         self._lost = 0
-        self._ids = 0
         self.tally = Tally()
         self._readers: list[Callable[[Record], None]] = []
 
@@ -114,9 +122,10 @@ class Audit:
         self._readers.append(reader)
         return lambda: self._readers.remove(reader)
 
-    def next_id(self) -> int:
-        self._ids += 1
-        return self._ids
+    @property
+    def trouble(self) -> str | None:
+        """Why the log cannot be written, by this worker or any other."""
+        return self.failing or next(filter(None, self.elsewhere.values()), None)
 
     def decision(
         self,
@@ -204,7 +213,7 @@ class Audit:
         except OSError as error:
             raise self._unavailable(error) from None
         self._available()
-        self._show(record)
+        self.show(record)
 
     def _write_or_keep(self, record: Record) -> None:
         self._waiting.append(self._encode(record) + b"\n")
@@ -212,9 +221,10 @@ class Audit:
             self._waiting.popleft()
             self._lost += 1
         self._flush()
-        self._show(record)
+        self.show(record)
 
-    def _show(self, record: Record) -> None:
+    def show(self, record: Record) -> None:
+        """Also those that another worker of the gate has written."""
         for reader in self._readers:
             reader(record)
 
@@ -254,6 +264,7 @@ class _LogFile:
         self._path = path
         self._fd = -1
         self._identity = (-1, -1)
+        self._end = 0  # where we left it, or saw that others had
         self._torn = False
 
     def append(self, line: bytes) -> None:
@@ -261,6 +272,7 @@ class _LogFile:
         if self._torn:  # a full disk cut a record short: end that line before the next one
             line = b"\n" + line
         written = os.write(self._fd, line)
+        self._end += written
         self._torn = written != len(line)
         if self._torn:
             raise OSError(28, "no space left on device")
@@ -272,6 +284,8 @@ class _LogFile:
             there = None
         if there is None or (there.st_dev, there.st_ino) != self._identity:
             self._reopen()
+        elif there.st_size != self._end:
+            self._look(there.st_size)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -286,7 +300,12 @@ class _LogFile:
             os.close(fd)
             raise OSError(22, objection)
         self._fd, self._identity = fd, (status.st_dev, status.st_ino)
-        self._torn = status.st_size > 0 and os.pread(fd, 1, status.st_size - 1) != b"\n"
+        self._look(status.st_size)
+
+    def _look(self, size: int) -> None:
+        """Somebody else has written, another worker or another gate, and perhaps not to the end of a line."""
+        self._end = size
+        self._torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
 
 
 def _objection(status: os.stat_result) -> str | None:
