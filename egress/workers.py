@@ -132,7 +132,7 @@ class Workers:
     def _bury(self, dead: Started, status: int) -> None:
         self._on_death(dead.number)
         if self._stopped is not None:
-            self._status = self._status or max(status, 0)
+            self._status = self._status or (status if status >= 0 else 1)
         elif status == 0:
             self._stop()
         else:

@@ -43,6 +43,7 @@ def run(many: int, args: argparse.Namespace, setup: app.Setup, reread: Reread) -
         closing(Crew.make(many, setup.limits.connections)) as crew,
         _desks(setup.wishes, crew.session) as desks,
     ):
+        foreground.check_log(setup.audit)
         crew.bulletin.put_up(place.policy, setup.vault)
         return _look_after(many, place._replace(setup=place.setup._replace(desks=desks)), crew, reread)
 
