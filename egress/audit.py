@@ -19,6 +19,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -108,6 +109,7 @@ class Audit:
         soon: Callable[[Callable[[], None]], object] = lambda call: call(),
         backend: str = "",
         lacks: tuple[str, ...] = (),
+        next_id: Callable[[], int] | None = None,
     ) -> None:
         self.path = path
         self._report = report
@@ -115,12 +117,13 @@ class Audit:
         self._due = False  # it has been asked to
         self.session = session
         self._backend, self._lacks = backend or UNSET, lacks or UNSET
+        self.next_id = next_id or count(1).__next__
         self.failing: str | None = None  # why the last write failed, while it does
+        self.elsewhere: dict[int, str | None] = {}  # the same of other workers, where it is known
         self._encode = msgspec.json.Encoder().encode
         self._file = _LogFile(path)
         self._waiting: deque[bytes] = deque()
         self._lost = 0
-        self._ids = 0
         self.tally = Tally()
         self._readers: list[Callable[[Record], None]] = []
 
@@ -129,9 +132,10 @@ class Audit:
         self._readers.append(reader)
         return lambda: self._readers.remove(reader)
 
-    def next_id(self) -> int:
-        self._ids += 1
-        return self._ids
+    @property
+    def trouble(self) -> str | None:
+        """Why the log cannot be written, by this worker or any other."""
+        return self.failing or next(filter(None, self.elsewhere.values()), None)
 
     def decision(
         self,
@@ -190,7 +194,7 @@ class Audit:
         if not self._due:
             self._due = True
             self._soon(self._flush_if_due)
-        self._show(record)
+        self.show(record)
 
     def policy(self, generation: int, error: str | None) -> None:
         self._write_or_keep(
@@ -225,12 +229,12 @@ class Audit:
         except OSError as error:
             raise self._unavailable(error) from None
         self._available()
-        self._show(record)
+        self.show(record)
 
     def _write_or_keep(self, record: Record) -> None:
         self._keep(record)
         self._flush()
-        self._show(record)
+        self.show(record)
 
     def _keep(self, record: Record) -> None:
         self._waiting.append(self._encode(record) + b"\n")
@@ -243,7 +247,8 @@ class Audit:
         if self._waiting:  # a decision may have taken them along
             self._flush()
 
-    def _show(self, record: Record) -> None:
+    def show(self, record: Record) -> None:
+        """Also those that another worker of the gate has written."""
         for reader in self._readers:
             reader(record)
 
@@ -300,6 +305,7 @@ class _LogFile:
         self._path = path
         self._fd = -1
         self._identity = (-1, -1)
+        self._end = 0  # where we left it, or saw that others had
         self._torn = False
 
     def append(self, lines: Sequence[bytes]) -> None:
@@ -308,6 +314,7 @@ class _LogFile:
         if self._torn:  # a full disk cut a record short: end that line before the next one
             data = b"\n" + data
         written = os.write(self._fd, data)
+        self._end += written
         if written < len(data):
             whole = data.count(b"\n", self._torn, written)
             self._torn = (self._torn and not written) or data[:written][-1:] not in (b"", b"\n")
@@ -321,6 +328,8 @@ class _LogFile:
             there = None
         if there is None or (there.st_dev, there.st_ino) != self._identity:
             self._reopen()
+        elif there.st_size != self._end:
+            self._look(there.st_size)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -335,7 +344,12 @@ class _LogFile:
             os.close(fd)
             raise OSError(22, objection)
         self._fd, self._identity = fd, (status.st_dev, status.st_ino)
-        self._torn = status.st_size > 0 and os.pread(fd, 1, status.st_size - 1) != b"\n"
+        self._look(status.st_size)
+
+    def _look(self, size: int) -> None:
+        """Somebody else has written, another worker or another gate, and perhaps not to the end of a line."""
+        self._end = size
+        self._torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
 
 
 def _objection(status: os.stat_result) -> str | None:

@@ -8,10 +8,12 @@ others: its addresses are vetted (the rule does not say private), and on 443 the
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from egress.addresses import Kind, classify
 from egress.model import Decision, Source, Target, Verdict, Via
 from egress.names import as_address
-from egress.questions import Choice, NotAsked, Questions
+from egress.questions import Choice, NotAsked
 from egress.refusals import Reason
 from egress.rules import Pattern, Rule
 
@@ -28,6 +30,12 @@ _OBSERVE, _ASK = Source("--observe", 0), Source("--ask", 0)
 _ANSWERS = {None: Reason.UNANSWERED, Choice.NO: Reason.DECLINED}
 
 
+class Asker(Protocol):
+    """`Questions`, here or in another worker."""
+
+    async def ask(self, persona: str, target: Target, reason: str) -> Choice | None: ...
+
+
 class Observing:
     """Lets it pass, and says what would have become of it."""
 
@@ -40,7 +48,7 @@ class Observing:
 class Asking:
     """Asks a person, and waits."""
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: Asker) -> None:
         self.questions = questions
 
     async def consider(self, persona: str, via: Via, target: Target, refusal: Decision) -> Decision:

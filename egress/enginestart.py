@@ -13,6 +13,7 @@ import marshal
 import os
 import sys
 
+from egress.counts import EACH, ENGINE
 from egress.record import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Config(NamedTuple):
     certificate: bytes = b""
     names: tuple[str, ...] = ()
     upstream_roots: tuple[str, ...] = ()  # files with certificates that upstreams may be signed by, too
+    column: int = ENGINE  # of the shared counts, which is the engine's own
+    columns: int = EACH  # that there are
 
 
 class Started(NamedTuple):

@@ -116,7 +116,7 @@ class Gateway:
         request: tuple[str, str] | None = None,
     ) -> Passage:
         """Put a decision on record and act on it: a passage for what is allowed, Refused for any other."""
-        if decision.allowed and len(self.traffic) >= self.limits.connections:
+        if decision.allowed and self.traffic.is_full:
             decision = Decision(Verdict.DENY, Reason.LIMIT, decision.rule)
         passage = Passage(self.audit, persona, via, target, decision, client, self.loop.time(), request)
         passage.process = self._asker(client, decision)

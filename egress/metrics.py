@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NOBODY, OTHER = "none", "other"
 # From what a look-up in a dictionary takes to what a connection may.
 _BOUNDS = (0.00001, 0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
+_TIMED = "decision", "dial"
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -50,6 +51,16 @@ class Histogram:
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
+    def take(self) -> tuple[list[int], float]:
+        """What was counted since the last time, for whoever adds it up."""
+        taken = self._counts, self._sum
+        self._counts, self._sum = [0] * len(taken[0]), 0.0
+        return taken
+
+    def add(self, counts: Iterable[int], total: float) -> None:
+        self._counts = [mine + other for mine, other in zip(self._counts, counts, strict=True)]
+        self._sum += total
+
     def lines(self, name: str) -> Iterator[str]:
         total = 0
         for bound, count in zip((*map("{:g}".format, self._bounds), "+Inf"), self._counts, strict=True):
@@ -59,6 +70,23 @@ class Histogram:
         yield _line(f"{name}_count", total)
 
 
+class Times:
+    """How long things took in a worker whose numbers another one collects. It is `Timings`."""
+
+    def __init__(self) -> None:
+        self._times = {name: Histogram() for name in _TIMED}
+
+    def observe(self, name: str, seconds: float) -> None:
+        self._times[name].observe(seconds)
+
+    def take(self) -> dict[str, tuple[list[int], float]]:
+        return {name: histogram.take() for name, histogram in self._times.items()}
+
+    def add(self, times: Mapping[str, tuple[list[int], float]]) -> None:
+        for name, taken in times.items():
+            self._times[name].add(*taken)
+
+
 class Metrics:
     """The counts of one gate; `personas` gives those that the policy has now. It is `Timings`, too."""
 
@@ -66,12 +94,17 @@ class Metrics:
         self._personas = personas
         self._decisions: Counter[Labels] = Counter()
         self._ends: Counter[Labels] = Counter()
-        self._times = {"decision": Histogram(), "dial": Histogram()}
+        self._times = {name: Histogram() for name in _TIMED}
         self._up = self._down = self._lost = self._reload_errors = 0
         self._reloaded: float | None = None
 
     def observe(self, name: str, seconds: float) -> None:
         self._times[name].observe(seconds)
+
+    def add(self, times: Mapping[str, tuple[list[int], float]]) -> None:
+        """How long things took in another worker."""
+        for name, taken in times.items():
+            self._times[name].add(*taken)
 
     def decided(self, persona: str, verdict: str, reason: str, count: int = 1) -> None:
         known = NOBODY if not persona else persona if persona in self._personas() else OTHER

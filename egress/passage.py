@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from egress.audit import Audit, Process
+from egress.ledger import Row, alone
 from egress.limits import LIMITS, Limits
 from egress.model import Decision, Target, Verdict, Via
 from egress.net.pipepool import Pipes
@@ -157,20 +158,33 @@ class Passage:
 class Traffic:
     """Every open passage."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits = LIMITS) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits = LIMITS, row: Row | None = None) -> None:
         self.pipes = Pipes()
         self._loop, self._limits = loop, limits
         self._open: set[Passage] = set()
+        self._row = row or alone(limits.connections)
         self._timer = loop.call_later(1, self._sweep)
 
     def __len__(self) -> int:
+        """Of this worker; `everywhere` of all."""
         return len(self._open)
+
+    @property
+    def everywhere(self) -> int:
+        return self._row.ledger.open()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this process has as many as it can have, or all workers have as many as they may."""
+        return len(self._open) >= self._limits.connections or self._row.is_full()
 
     def enter(self, passage: Passage) -> None:
         self._open.add(passage)
+        self._row.note_open(len(self._open))
 
     def leave(self, passage: Passage) -> None:
         self._open.discard(passage)
+        self._row.note_open(len(self._open))
 
     async def relay(self, passage: Passage) -> Outcome:
         """Both ways, until both ends are done."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
+from typing import NamedTuple
 
 from egress.counsel import is_open
 from egress.gateway import Gateway
@@ -19,6 +20,14 @@ from egress.refusals import Reason
 _EVERY = 1.0
 
 
+class Shared(NamedTuple):
+    """How a policy is taken up by one of several workers: one announces it, the others follow."""
+
+    generation: Callable[[], int]  # of what was loaded last
+    announces: bool = True
+    taken: Callable[[], None] = lambda: None  # is called afterwards
+
+
 class Reloader:
     """`load` gives the policy as the files have it now, or raises ValueError with what is wrong."""
 
@@ -28,7 +37,9 @@ class Reloader:
         load: Callable[[], Policy],
         fingerprint: Callable[[], Hashable],
         report: Callable[[str], None],
+        shared: Shared | None = None,
     ) -> None:
+        self._shared = shared or Shared(lambda: gate.live.generation + 1)
         self._gate, self._load, self._fingerprint, self._report = gate, load, fingerprint, report
         self._seen = fingerprint()
         self._task: asyncio.Task[None] | None = None
@@ -57,10 +68,13 @@ class Reloader:
             self._gate.audit.policy(self._gate.live.generation, str(error))
             self._report(f"error: the policy was not reloaded, the last good one stays in force\n{error}")
             return
-        self._gate.live.replace(policy)
-        self._gate.audit.policy(self._gate.live.generation, None)
+        self._gate.live.replace(policy, self._shared.generation())
+        if self._shared.announces:
+            self._gate.audit.policy(self._gate.live.generation, None)
         closed = self._gate.traffic.stop(Outcome.REVOKED, unless=self._still_allowed)
-        self._report(f"policy reloaded, generation {self._gate.live.generation}, {closed} connections closed by it")
+        if closed or self._shared.announces:
+            self._report(f"policy reloaded, generation {self._gate.live.generation}, {closed} connections closed by it")
+        self._shared.taken()
 
     def _still_allowed(self, passage: Passage) -> bool:
         decision = self._gate.live.persona(passage.persona).decide(passage.target)

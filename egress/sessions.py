@@ -25,17 +25,17 @@ class Door(NamedTuple):
 class Live:
     """The policy in force, and how many good ones there have been."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, generation: int = 1) -> None:
         self.policy = policy
-        self.generation = 1
+        self.generation = generation
 
     def persona(self, name: str) -> Persona:
         """A persona that an edit removed is one that may nothing."""
         return self.policy.personas.get(name) or Persona(name)
 
-    def replace(self, policy: Policy) -> None:
+    def replace(self, policy: Policy, generation: int | None = None) -> None:
         self.policy = policy
-        self.generation += 1
+        self.generation = self.generation + 1 if generation is None else generation
 
 
 def new_session_id() -> str:

@@ -69,7 +69,10 @@ class Uploads:
             os.close(self._counts.fd)
 
     def _slot(self, persona: str, rule: Rule) -> int:
-        slot = self._slots.setdefault((persona, str(rule.pattern)), len(self._slots))
-        if slot >= SLOTS:
-            raise Refused(Reason.LIMIT, "more rules with an upload limit for a session than can be counted")
-        return slot
+        key = persona, str(rule.pattern)
+        if key not in self._slots:
+            slot = self.counts.slot(" ".join(key))
+            if slot is None:
+                raise Refused(Reason.LIMIT, "more rules with an upload limit for a session than can be counted")
+            self._slots[key] = slot
+        return self._slots[key]

@@ -47,6 +47,13 @@ class Vault:
         self._values = {secret: value for secret, value in values.items() if value is not None}
         return without(policy, (secret for secret, value in values.items() if value is None), used)
 
+    def contents(self) -> dict[Secret, str]:
+        """For another process of the same gate."""
+        return dict(self._values)
+
+    def fill(self, contents: dict[Secret, str]) -> None:
+        self._values = contents
+
     def known(self, secrets: Iterable[Secret]) -> tuple[Known, ...]:
         """Their values; Refused for one that was never read, whose rule cannot be enforced."""
         try:

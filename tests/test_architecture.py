@@ -32,10 +32,11 @@ ROOMS = {
         synthetic tally urlpath
     """,
     "service": """
-        attendance attribution audit auditfiles auditfollow auditunpack captureface controlsocket counsel counts
-        dnsregister enforce enginestart errand filteredzone forward gateway httpface inspecting nameserver notify
-        originface oversight passage places policysources policywriter processes projectfile questions reception reload
-        requestdesk sessions signpost socksface syntheticzone tlsguard toolhosts uploads users vault
+        attendance attribution audit auditfiles auditfollow auditunpack bulletin captureface colleagues controlsocket
+        counsel counts crew dnsregister enforce enginestart errand filteredzone following forward gateway httpface
+        inspecting leading ledger nameserver notify originface oversight passage places policysources policywriter
+        processes projectfile questions reception reload requestdesk sessions signpost socksface syntheticzone tlsguard
+        together toolhosts uploads users vault workers
     """,
     "entry": "app cli",
 }

@@ -275,6 +275,19 @@ def test_two_gates_may_share_a_log(path: Path) -> None:
     assert [line["session"] for line in lines(path)] == ["one", "two"] * 100
 
 
+def test_a_line_that_the_other_of_two_gates_tore_spoils_no_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = Audit(str(path), "one"), Audit(str(path), "two")
+    allow(two)
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:10]))
+    with pytest.raises(Refused):
+        allow(one)
+    monkeypatch.setattr(os, "write", real)
+    allow(two)
+    first, torn, last = path.read_bytes().splitlines()
+    assert (json.loads(first)["session"], len(torn), json.loads(last)["session"]) == ("two", 10, "two")
+
+
 def test_an_outage_and_its_end_are_told_once_each(path: Path) -> None:
     said: list[str] = []
     audit = Audit(str(path), "k3f9", said.append)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from gatekit import descriptors, rule
@@ -28,6 +29,25 @@ def counts() -> Iterator[Counts]:
 def uploads() -> Iterator[Uploads]:
     with contextlib.closing(Uploads()) as made:
         yield made
+
+
+@contextlib.contextmanager
+def workers(count: int) -> Iterator[list[Counts]]:
+    made = Counts.make(4, count)
+    with contextlib.closing(made), contextlib.ExitStack() as stack:
+        yield [made, *(stack.enter_context(contextlib.closing(made.of_worker(n))) for n in range(1, count))]
+    os.close(made.fd)
+
+
+def _in_a_child(work: Callable[[], object]) -> int:
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            work()
+            code = 0
+        os._exit(code)
+    return child
 
 
 def limited(host: str = "a.test", request: int | None = None, session: int | None = None) -> Rule:
@@ -98,6 +118,29 @@ def test_an_engine_that_dies_takes_no_count_with_it(counts: Counts) -> None:
     with contextlib.closing(Counts(counts.fd, ENGINE)) as second:
         second.add(2, 1)
         assert counts.total(2) == 6
+
+
+def test_workers_and_their_engines_are_counted_together() -> None:
+    with workers(2) as (first, second), contextlib.closing(Counts(first.fd, second.column - 1, 4)) as engine:
+        for amount, counts in enumerate((first, second, engine), 1):
+            counts.add(1, amount)
+        assert [counts.total(1) for counts in (first, second, engine)] == [6, 6, 6]
+        assert [first.total(slot) for slot in (0, 2, 3)] == [0, 0, 0]
+
+
+def test_whoever_meets_a_rule_first_takes_the_row_that_all_count_in() -> None:
+    with workers(2) as (first, second):
+        assert [first.slot("p a.test"), second.slot("q a.test"), second.slot("p a.test")] == [0, 1, 0]
+        assert first.slot("q a.test") == 1
+
+
+def test_workers_that_meet_rules_at_the_same_time_take_a_row_each() -> None:
+    names = [f"{number}.test" for number in range(200)]
+    with contextlib.closing(Counts.make(400)) as counts:
+        children = [_in_a_child(partial(list, map(counts.slot, order))) for order in (names, names[::-1])]
+        assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+        assert sorted(counts.slot(name) or 0 for name in names) == list(range(200))
+        os.close(counts.fd)
 
 
 def test_a_count_goes_past_four_gigabytes(counts: Counts) -> None:

@@ -77,12 +77,12 @@ async def _serve(args: argparse.Namespace) -> int:
     try:
         async with foreground.gate(setup, policy) as gate:
             names = serve(gate, setup, asked_for, Blocked(args.blocked), opened)
+            print("\n".join(f"{each} {asked_for}" for each in opened), flush=True)
             say(f"every decision goes to {setup.audit}")
             await stop.wait()
             await names.close()
     finally:
-        for each in opened:
-            each.close()  # those that no nameserver took over
+        close_all(opened)  # those that no nameserver took over
     return 0
 
 
@@ -99,7 +99,6 @@ def serve(gate: app.Gate, setup: app.Setup, asked_for: str, blocked: Blocked, op
         names.open_udp(each.udp)
         names.open_tcp(each.tcp)
         gate.gateway.listeners = with_listener(gate.gateway.listeners, each.tcp)
-        print(f"{each} {asked_for}", flush=True)
     return names
 
 
@@ -110,10 +109,14 @@ def open_all(wanted: list[str]) -> list[Opened]:
         for where in wanted:
             opened.append(_open(where))  # noqa: PERF401  # those before a failure must be closed
     except Failure:
-        for each in opened:
-            each.close()
+        close_all(opened)
         raise
     return opened
+
+
+def close_all(opened: list[Opened]) -> None:
+    for each in opened:
+        each.close()
 
 
 def _open(where: str) -> Opened:

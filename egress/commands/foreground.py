@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from egress import app, places
+from egress.audit import Audit
 from egress.commands.options import add_policy_options, sources_of
 from egress.commands.say import Failure, say
 from egress.net.dnsclient import DnsServer
@@ -48,6 +49,16 @@ def told_to_stop() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
+
+
+def check_log(path: str) -> None:
+    """For whoever starts several processes that would all find it out."""
+    audit = Audit(path, "")
+    try:
+        audit.probe()
+    except Refused as refused:
+        raise _unlogged(refused.detail) from None
+    audit.close()
 
 
 @asynccontextmanager

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from egress import app, policysources, signpost
+from egress import app
 from egress.attribution import attributing
-from egress.commands import dns, entrances, foreground, supervision
-from egress.commands.options import tell_of_remarks
+from egress.commands import dns, entrances, foreground, service, supervision, workforce
 from egress.commands.say import Failure, complain, say
-from egress.filteredzone import Blocked
 from egress.limits import LIMITS
-from egress.nameserver import Nameserver
 from egress.net.upstream import NO_UPSTREAM, Upstreams, always, from_environment, parse_upstream
-from egress.policy import Policy
 from egress.users import User, Users, UsersError, parse_users
 
 _MOST_USERS = 1 << 20
@@ -44,6 +41,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--limit", metavar="NAME=VALUE", action="append", default=[], help="change a limit (`--limit help` lists them)"
     )
+    workforce.add_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -51,12 +49,15 @@ def run(args: argparse.Namespace) -> int:
     if "help" in args.limit:
         print("\n".join(f"{name}={value}" for name, value in LIMITS._asdict().items()))
         return 0
-    return foreground.run(_serve(args))
+    many, users = workforce.count(args.workers), None if args.users is None else Users(_read_users(args.users))
+    setup, reread = _setup(args, users), partial(_reread_users, users, args.users)
+    if many > 1:
+        return workforce.run(many, partial(service.opened, args, setup, users), setup, reread)
+    return foreground.run(_serve(partial(service.opened, args, setup, users), setup, reread))
 
 
-async def _serve(args: argparse.Namespace) -> int:
-    users = None if args.users is None else Users(_read_users(args.users))
-    setup = foreground.setup(args)._replace(
+def _setup(args: argparse.Namespace, users: Users | None) -> app.Setup:
+    return foreground.setup(args)._replace(
         users=users,
         upstreams=_upstreams(args.upstream),
         limits=LIMITS._replace(**dict(map(_limit, args.limit))),
@@ -65,43 +66,19 @@ async def _serve(args: argparse.Namespace) -> int:
         attribution=attributing(args.attribute),
         authority=lambda: supervision.kept_authority(args),
     )
+
+
+async def _serve(opened: service.Opened, setup: app.Setup, reread: workforce.Reread) -> int:
     stop = foreground.told_to_stop()
-    opened = entrances.open_all(args, policysources.load(setup.sources), users)
-    try:
-        personas = frozenset(door.persona for _, door in opened if door.persona) | (users.personas if users else set())
-        setup = setup._replace(personas=personas)
-        policy = setup.load()
-        supervision.tell_of_inspection(policy, personas)
-        tell_of_remarks(policy, personas)
-        async with foreground.gate(setup, policy, lambda: _reread_users(users, args.users)) as gate:
-            nameserver = _nameserver(args, gate, setup, policy)
-            for sock, door in opened:
-                gate.open(sock, door)
-                print(entrances.describe(sock, door), flush=True)
-            await gate.start(personas)
-            say(f"every decision goes to {setup.audit}")
-            with _signpost(opened):
-                await stop.wait()
-            if nameserver is not None:
-                await nameserver.close()
-    finally:
-        entrances.close_all(opened)  # those that no gate took over
+    with opened() as place:
+        await service.serve(
+            place,
+            stop,
+            partial(reread, complain),
+            lambda: print("\n".join(place.facts()), flush=True),
+            lambda _: say(f"every decision goes to {setup.audit}"),
+        )
     return 0
-
-
-def _signpost(opened: entrances.Opened) -> AbstractContextManager[None]:
-    """For `egress settings`; a gate works as well without."""
-    try:
-        return signpost.posted(entrances.addresses(opened), os.environ)
-    except OSError as error:
-        say(f"warning: `egress settings` will not find this gate: {error.filename}: {error.strerror}")
-        return nullcontext()
-
-
-def _nameserver(args: argparse.Namespace, gate: app.Gate, setup: app.Setup, policy: Policy) -> Nameserver | None:
-    if not args.dns:
-        return None
-    return dns.serve(gate, setup, dns.persona(args, policy), Blocked(args.blocked), dns.open_all(args.dns))
 
 
 def _upstreams(text: str | None) -> Upstreams:
@@ -130,13 +107,13 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _reread_users(users: Users | None, path: str) -> None:
+def _reread_users(users: Users | None, path: str, object_to: Callable[[Failure], object]) -> None:
     """A bad edit keeps the users as they were."""
     if users is not None:
         try:
             users.replace(_read_users(path))
         except Failure as failure:
-            complain(failure)
+            object_to(failure)
 
 
 def _limit(setting: str) -> tuple[str, Any]:

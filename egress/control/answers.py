@@ -26,10 +26,10 @@ def state(gate: Gateway, doors: Iterable[str]) -> dict[str, Any]:
         "personas": list(gate.live.policy.personas),
         "doors": list(doors),
         "generation": gate.live.generation,
-        "open": len(gate.traffic),
+        "open": gate.traffic.everywhere,
         "allowed": tally.allowed,
         "blocked": sum(tally.blocked.values()),
-        "failing": gate.audit.failing,
+        "failing": gate.audit.trouble,
         "now": time.time(),
     }
 

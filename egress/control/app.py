@@ -26,7 +26,7 @@ from egress.control.feed import Feed
 from egress.control.guard import Guard, admit_own_user, harden
 from egress.gateway import Gateway
 from egress.metrics import Metrics
-from egress.net.listeners import open_tcp, open_unix
+from egress.oversight import Desks, open_desks
 from egress.questions import Questions
 from egress.reception import with_listener
 
@@ -52,14 +52,17 @@ class Control:
 
     async def start(self, *, page: bool = True, unix: str | None = None, metrics: tuple[str, int] | None = None) -> str:
         """Open what is wanted; the link to the page, if that is. `unix` is a path, see `controlsocket`."""
-        if unix is not None:
-            await self._open(open_unix(unix), self._desk.routes(), admit_own_user)
-        if metrics is not None:
-            await self._open(open_tcp(*metrics), self._desk.public_routes())
-        if page:
-            sock = open_tcp("127.0.0.1", 0)
-            guard = Guard(self._gate.audit.session, sock.getsockname()[1])
-            await self._open(sock, self._desk.routes(), guard.admit)
+        return await self.serve(open_desks(page=page, unix=unix, metrics=metrics))
+
+    async def serve(self, desks: Desks) -> str:
+        """What is open already."""
+        if desks.unix is not None:
+            await self._open(desks.unix, self._desk.routes(), admit_own_user)
+        if desks.metrics is not None:
+            await self._open(desks.metrics, self._desk.public_routes())
+        if desks.page is not None:
+            guard = Guard(self._gate.audit.session, desks.page.getsockname()[1])
+            await self._open(desks.page, self._desk.routes(), guard.admit)
             self.link = guard.link
         return self.link
 

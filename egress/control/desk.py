@@ -110,7 +110,11 @@ class Desk:
         gate, questions = self._gate, self._questions
         waiting = 0 if questions is None else len(questions.pending())
         now = Now(
-            __version__, len(gate.traffic), waiting, gate.live.generation, audit_failing=gate.audit.failing is not None
+            __version__,
+            gate.traffic.everywhere,
+            waiting,
+            gate.live.generation,
+            audit_failing=gate.audit.trouble is not None,
         )
         return web.Response(body=self._counts.text(now).encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 

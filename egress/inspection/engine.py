@@ -60,7 +60,9 @@ def _say_ready(line: socket.socket, authority: Authority) -> None:
 
 def _serve(config: Config, authority: Authority, roots: tuple[bytes, ...], line: socket.socket) -> None:
     gc.disable()  # what is imported stays
+    from egress.counts import Counts
     from egress.inspection import switchboard
 
-    switchboard.open_line(line, COUNTS, authority, roots, config.upstream_roots).run_forever()
+    counts = Counts(COUNTS, config.column, config.columns)
+    switchboard.open_line(line, counts, authority, roots, config.upstream_roots).run_forever()
     os._exit(0)  # with nothing to tidy up: the gate is gone

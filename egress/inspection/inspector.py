@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from egress import enginestart, tlsguard
 from egress.attribution import ends_of
+from egress.counts import ENGINE, GATE
 from egress.enginestart import Config, Started
 from egress.gateway import Gateway
 from egress.inspection.carried import Carried
@@ -74,7 +75,9 @@ class Inspector:
             raise refused from None
 
     def _start(self) -> Started:
-        return enginestart.start(self._config, self._gate.desk.uploads.counts.fd)
+        counts = self._gate.desk.uploads.counts
+        config = self._config._replace(column=counts.column - GATE + ENGINE, columns=counts.columns)
+        return enginestart.start(config, counts.fd)
 
     def _adopt(self, started: Started) -> None:
         self._pid = started.pid

@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Sequence
 
-from egress.counts import ENGINE, Counts
+from egress.counts import Counts
 from egress.inspection.authority import Authority
 from egress.inspection.channel import Channel
 from egress.inspection.connection import Inspected
@@ -21,13 +21,13 @@ _LOOK = 1.0  # seconds
 
 
 def open_line(
-    line: socket.socket, counts: int, authority: Authority, roots: Sequence[bytes], more: Sequence[str]
+    line: socket.socket, counts: Counts, authority: Authority, roots: Sequence[bytes], more: Sequence[str]
 ) -> asyncio.AbstractEventLoop:
     """A loop that serves the gate, and stops when it hangs up."""
     logging.disable(logging.CRITICAL)  # mitmproxy's; what happened is told to the gate
     loop = _new_loop()
     asyncio.set_event_loop(loop)
-    Switchboard(line, loop, Ends(authority, roots, more), Counts(counts, ENGINE))
+    Switchboard(line, loop, Ends(authority, roots, more), counts)
     gc.freeze()
     gc.enable()
     return loop

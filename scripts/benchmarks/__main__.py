@@ -19,8 +19,8 @@ from benchmarks.figures import Failed, Figure, as_json, as_table, fallen, record
 from benchmarks.scale import FULL, QUICK, Scale
 
 RECORDED = Path(__file__).with_name("recorded.json")
-PARTS = ("decision", "start", "enter", "hosted", "inside", "inspected", "nameserver", "growth")
-LEFT_OUT_OF_QUICK = ("growth",)
+PARTS = ("decision", "start", "enter", "hosted", "inside", "inspected", "nameserver", "growth", "workers")
+LEFT_OUT_OF_QUICK = ("growth", "workers")
 Part = Callable[[Path, Scale], Iterator[Figure]]
 
 
