@@ -20,7 +20,7 @@ from enum import StrEnum
 from weakref import WeakKeyDictionary
 
 from egress import processes
-from egress.audit import Process
+from egress.auditrecords import Process
 from egress.model import Decision
 from egress.proctables import End
 

@@ -13,89 +13,22 @@ noticed before the next connection is let through rather than after.
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
+from egress.auditrecords import DecisionRecord, EndRecord, FloodRecord, GapRecord, PolicyRecord, Process, Record
+from egress.logfile import Cut, LogFile
 from egress.model import Decision, Verdict, Via
 from egress.refusals import Reason, Refused
 from egress.tally import Tally
 
-_OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WAITING = 4096
 _HOST_LENGTH = 300
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What every record has, in the order it is written."""
-
-    v: int = 1
-    ts: str
-    session: str
-    persona: str
-    id: int
-    backend: str | UnsetType = UNSET  # what keeps the client in, where the launcher has put it somewhere
-    lacks: tuple[str, ...] | UnsetType = UNSET  # and what that does not hold
-
-
-class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """The program that made a connection, where that was looked for and found."""
-
-    pid: int  # as its sandbox counts
-    exe: str | UnsetType = UNSET
-    command: str | UnsetType = UNSET  # its beginning, with credentials masked
-
-
-class DecisionRecord(Record, frozen=True, kw_only=True):
-    event: str = "decision"
-    via: Via
-    host: str
-    port: int | None
-    verdict: Verdict
-    reason: Reason
-    rule: str | None
-    would_deny: Reason | UnsetType = UNSET
-    method: str | UnsetType = UNSET  # of a request that was looked into
-    path: str | UnsetType = UNSET
-    process: Process | UnsetType = UNSET
-
-
-class FloodRecord(DecisionRecord, frozen=True, kw_only=True):
-    """One record for many questions to the nameserver: so many were refused below `*.parent`."""
-
-    count: int
-
-
-class EndRecord(Record, frozen=True, kw_only=True):
-    event: str = "end"
-    ip: str | None
-    up: int
-    down: int
-    ms: int
-    outcome: str
-    status: int | UnsetType = UNSET  # of the answer to a request that was looked into
-
-
-class PolicyRecord(Record, frozen=True, kw_only=True):
-    """A reload: `generation` counts the good ones; `error` says why a bad one was not taken."""
-
-    event: str = "policy"
-    generation: int
-    error: str | None
-
-
-class GapRecord(Record, frozen=True, kw_only=True):
-    """So many records were lost while the log could not be written."""
-
-    event: str = "gap"
-    lost: int
 
 
 class Audit:
@@ -121,7 +54,7 @@ class Audit:
         self.failing: str | None = None  # why the last write failed, while it does
         self.elsewhere: dict[int, str | None] = {}  # the same of other workers, where it is known
         self._encode = msgspec.json.Encoder().encode
-        self._file = _LogFile(path)
+        self._file = LogFile(path)
         self._waiting: deque[bytes] = deque()
         self._lost = 0
         self.tally = Tally()
@@ -264,7 +197,7 @@ class Audit:
         if lines := (*self._waiting, *last):
             try:
                 self._file.append(lines)
-            except _Cut as cut:
+            except Cut as cut:
                 for _ in range(cut.whole):
                     self._waiting.popleft()
                 raise
@@ -288,76 +221,6 @@ class Audit:
         if self.failing is not None:
             self._report(f"the audit log {self.path} can be written again")
         self.failing = None
-
-
-class _Cut(OSError):
-    """Not all that was to be written is there; of the records that were, so many are whole."""
-
-    def __init__(self, whole: int) -> None:
-        super().__init__(errno.ENOSPC, "no space left on device")
-        self.whole = whole
-
-
-class _LogFile:
-    """The regular file at a path, reopened whenever it is no longer there."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-        self._identity = (-1, -1)
-        self._end = 0  # where we left it, or saw that others had
-        self._torn = False
-
-    def append(self, lines: Sequence[bytes]) -> None:
-        self.ready()
-        data = b"".join(lines) if len(lines) > 1 else lines[0]
-        if self._torn:  # a full disk cut a record short: end that line before the next one
-            data = b"\n" + data
-        written = os.write(self._fd, data)
-        self._end += written
-        if written < len(data):
-            whole = data.count(b"\n", self._torn, written)
-            self._torn = (self._torn and not written) or data[:written][-1:] not in (b"", b"\n")
-            raise _Cut(whole)
-        self._torn = False
-
-    def ready(self) -> None:
-        try:
-            there = os.stat(self._path, follow_symlinks=False)
-        except FileNotFoundError:
-            there = None
-        if there is None or (there.st_dev, there.st_ino) != self._identity:
-            self._reopen()
-        elif there.st_size != self._end:
-            self._look(there.st_size)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self._identity = -1, (-1, -1)
-
-    def _reopen(self) -> None:
-        self.close()
-        fd = os.open(self._path, _OPEN, 0o600)
-        status = os.fstat(fd)
-        if objection := _objection(status):
-            os.close(fd)
-            raise OSError(22, objection)
-        self._fd, self._identity = fd, (status.st_dev, status.st_ino)
-        self._look(status.st_size)
-
-    def _look(self, size: int) -> None:
-        """Somebody else has written, another worker or another gate, and perhaps not to the end of a line."""
-        self._end = size
-        self._torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
-
-
-def _objection(status: os.stat_result) -> str | None:
-    if not stat.S_ISREG(status.st_mode):
-        return "not a regular file"
-    if status.st_uid != os.geteuid() or status.st_nlink != 1 or status.st_mode & 0o022:
-        return "others can write it, or have another name for it"
-    return None
 
 
 _second, _prefix = -1, ""

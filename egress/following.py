@@ -13,7 +13,8 @@ from itertools import count
 
 import msgspec
 
-from egress.audit import Audit, Record
+from egress.audit import Audit
+from egress.auditrecords import Record
 from egress.colleagues import Answer, Ask, Counted, Here, Line, Message, PutUp, Withdraw, Written
 from egress.counsel import Asking, Observing
 from egress.gateway import Gateway

@@ -18,7 +18,8 @@ from typing import Protocol
 from egress import tlsguard
 from egress.attendance import unless_gone
 from egress.attribution import Attribution
-from egress.audit import Audit, Process, printable
+from egress.audit import Audit, printable
+from egress.auditrecords import Process
 from egress.limits import LIMITS, Limits
 from egress.metrics import Timings
 from egress.model import Candidate, Decision, Target, Verdict, Vetted, Via

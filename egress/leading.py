@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from egress.audit import DecisionRecord, EndRecord, FloodRecord, GapRecord, PolicyRecord, Record
+from egress.auditrecords import DecisionRecord, EndRecord, FloodRecord, GapRecord, PolicyRecord, Record
 from egress.colleagues import Answer, Ask, Counted, Here, Line, Message, PutUp, Withdraw, Written
 from egress.gateway import Gateway
 from egress.metrics import Metrics

@@ -12,7 +12,8 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from egress.audit import Audit, Process
+from egress.audit import Audit
+from egress.auditrecords import Process
 from egress.ledger import Row, alone
 from egress.limits import LIMITS, Limits
 from egress.model import Decision, Target, Verdict, Via

@@ -21,7 +21,7 @@ from typing import Protocol
 from msgspec import UNSET
 
 from egress import commandline, proctables
-from egress.audit import Process
+from egress.auditrecords import Process
 from egress.proctables import End
 
 Tick = Callable[[], None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from egress.audit import DecisionRecord, Process, Record
+from egress.auditrecords import DecisionRecord, Process, Record
 from egress.model import Verdict, Via
 from egress.processes import Sandbox
 from launcher import hostfamily

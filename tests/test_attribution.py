@@ -20,7 +20,7 @@ from test_audit import SCHEMA
 
 from egress import processes
 from egress.attribution import Attribution, attributing
-from egress.audit import Process
+from egress.auditrecords import Process
 from egress.limits import LIMITS
 from egress.model import Decision, Verdict, Via
 from egress.net.stream import Stream

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gatekit import Kit, gate, until
 
-from egress.audit import DecisionRecord, EndRecord, FloodRecord, GapRecord, PolicyRecord, Record
+from egress.auditrecords import DecisionRecord, EndRecord, FloodRecord, GapRecord, PolicyRecord, Record
 from egress.colleagues import Answer, Ask, Here, Line, Message, PutUp, pair
 from egress.following import Following
 from egress.leading import Leading, read_record

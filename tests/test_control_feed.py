@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from egress.audit import EndRecord, Record
+from egress.auditrecords import EndRecord, Record
 from egress.control.feed import Feed
 from egress.control.stream import Stream
 

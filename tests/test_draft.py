@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policykit import document, policy
 
-from egress.audit import DecisionRecord, EndRecord
+from egress.auditrecords import DecisionRecord, EndRecord
 from egress.cli import main
 from egress.draft import draft
 from egress.lint import lint

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import launcher
-from egress.audit import DecisionRecord, Process
+from egress.auditrecords import DecisionRecord, Process
 from egress.model import Verdict, Via
 from egress.refusals import Reason
 from launcher import (

@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from egress import controlsocket
-from egress.audit import Record
+from egress.auditrecords import Record
 from egress.control.counting import count
 from egress.control.desk import Desk
 from egress.control.feed import Feed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from egress.audit import DecisionRecord, EndRecord, FloodRecord, GapRecord, PolicyRecord, Record
+from egress.auditrecords import DecisionRecord, EndRecord, FloodRecord, GapRecord, PolicyRecord, Record
 from egress.metrics import Metrics
 
 

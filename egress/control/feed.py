@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
-from egress.audit import Record
+from egress.auditrecords import Record
 
 KEPT = 10_000
 

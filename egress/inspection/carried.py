@@ -6,7 +6,7 @@ import asyncio
 from typing import NamedTuple
 
 from egress.attribution import Ends
-from egress.audit import Process
+from egress.auditrecords import Process
 from egress.gateway import Gateway
 from egress.inspection.channel import Channel
 from egress.inspection.messages import Ask, Budget, Closed, Done, Moved, Pairs, Reach, Reached, Stop, Unreached, Verdict
