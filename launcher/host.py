@@ -62,7 +62,7 @@ def _host(channel: socket.socket, opening: words.Open) -> None:
     try:
         if session.site is not None:
             what = session.options.backend
-            raise PlanError(f"backend {what}: a sandbox that is held is bubblewrap's", "backend='bwrap', or wrap()")
+            raise PlanError(f"backend {what}: a sandbox that is held is bubblewrap's", "backend='bwrap', or wrap()", 2)
         _make(channel, session)
     finally:
         run.end(session)
@@ -87,7 +87,8 @@ def _make(channel: socket.socket, session: run.Session) -> None:
                 missing = room.confined.enforced.missing if room.confined else ()
                 from launcher import hosting
 
-                hosting.serve(hosting.Held(session, room, usher, channel), (*filters.warnings, *missing))
+                warnings = (*filters.warnings, *filters.doubts, *missing)
+                hosting.serve(hosting.Held(session, room, usher, channel), warnings)
         finally:
             room.close()
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import signal
 import socket
-from contextlib import suppress
 from typing import NamedTuple
 
 import uvloop
@@ -52,7 +49,7 @@ class _Hosting(Serving):
         resources = held.session.options.resources._replace(timeout=None)
         session = held.session._replace(options=held.session.options._replace(resources=resources))
         super().__init__(session, held.room, None, warnings)
-        self._usher, self._channel, self._limit = held.usher, held.channel, limit
+        self._usher, self._channel, self._limit, self._end = held.usher, held.channel, limit, held.room.joiner.end
         self._kept: list[str] = []
         self._commands: Commands | None = None
 
@@ -83,18 +80,13 @@ class _Hosting(Serving):
         if data:
             commands.start(descriptors)
         else:
-            self._kill()
+            self._end()
 
     def _told(self, commands: Commands) -> None:
         """By the usher, without whom there are no commands."""
         if not commands.hear():
             asyncio.get_running_loop().remove_reader(self._usher.channel.fileno())
-            self._kill()
-
-    def _kill(self) -> None:
-        """Everything inside dies with its first process."""
-        with suppress(ProcessLookupError):
-            os.kill(self._room.sandbox, signal.SIGKILL)
+            self._end()
 
     def _take_kept(self) -> list[str]:
         kept, self._kept = self._kept, []

@@ -34,6 +34,9 @@ class Fields(TypedDict, total=False):
     pids: int | None
     timeout: float | None
     seccomp: str
+    backend: str | None
+    fallback: str | None
+    image: str | None
     audit: Path | None
     dns_server: str | None
     upstream: str | None
@@ -62,6 +65,9 @@ class Settings:
     pids: int | None = None
     timeout: float | None = None  # seconds, for each command
     seccomp: str = "default"
+    backend: str | None = None  # for `wrap`; what is held open is made by bubblewrap
+    fallback: str | None = None
+    image: str | None = None
     audit: Path | None = None
     dns_server: str | None = None
     upstream: str | None = None
@@ -95,6 +101,9 @@ _OPTIONS = {
     "pids": "--pids",
     "timeout": "--timeout",
     "seccomp": "--seccomp",
+    "backend": "--backend",
+    "fallback": "--fallback",
+    "image": "--image",
     "audit": "--audit",
     "dns_server": "--dns-server",
     "upstream": "--upstream",

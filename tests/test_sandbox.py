@@ -70,7 +70,7 @@ def test_settings_become_the_words_of_the_command_line() -> None:
         persona="p", project="/p", policy=["/a.yaml", Path("/b.yaml")], allow=["x.test:8443"], write=["/w"],
         read=["/r"], hide=["/h"], sockets=["/s"], env={"A": "1=2", "B": None}, host_ports=[5432], memory="4G",
         cpus=0.5, pids=9, timeout=7, seccomp="debug", audit="/log", dns_server="192.0.2.1", upstream="env",
-        upstream_ca=["/ca"],
+        upstream_ca=["/ca"], backend="podman", fallback="warn", image="i",
     )  # fmt: skip
     values = read(settings.words())
     assert values is not None
@@ -83,6 +83,7 @@ def test_settings_become_the_words_of_the_command_line() -> None:
     assert (asked.persona, asked.project, asked.allow) == ("p", "/p", ("x.test:8443",))
     assert (asked.seccomp, asked.audit, asked.dns_server, asked.upstream) == ("debug", "/log", "192.0.2.1", "env")
     assert asked.upstream_ca == ("/ca",)
+    assert (asked.backend, asked.fallback, asked.image) == ("podman", "warn", "i")
 
 
 def test_paths_are_made_absolute_where_the_caller_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -438,6 +438,7 @@ def test_a_sandbox_can_be_asked_before_it_is_made(person: Person) -> None:
         ('read=["/nowhere/at/all"]', "/nowhere/at/all"),
         ('memory="much"', "'much' is not a size"),
         ('policy=["/nowhere.yaml"]', "/nowhere.yaml"),
+        ('backend="none"', "a sandbox that is held is bubblewrap's"),
     ],
 )
 def test_a_sandbox_that_cannot_be_made_says_why_and_what_helps(person: Person, changes: str, complaint: str) -> None:
