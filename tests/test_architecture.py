@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {
     "pure": """
         addresses advice auditread auditselect auditsummary commandline credentials dnslimits draft draftrequests
-        explain floods hazards inquiry limits lint metrics model names overlaps policy policybook policyedit
+        explain floods hazards inquiry limits lint metrics model names overlaps overrides policy policybook policyedit
         policyfields policyfile policylayers policyrequests policyrules policytree policywalls problems proctables
         record refusals requestadvice requestpolicy rootfiles rules ruletext sightings suffixes surroundings synthetic
         tally urlpath
