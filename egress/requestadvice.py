@@ -22,7 +22,8 @@ _BY_A_RULE = frozenset({Reason.METHOD_NOT_LISTED, Reason.PATH_NOT_LISTED, Reason
 _HINTS = {
     Reason.AMBIGUOUS_PATH: "hint: no rule allows such a path; ask for it in its plain spelling",
     Reason.HOST_MISMATCH: "hint: no rule allows a request that names two hosts; ask without that header",
-    Reason.CREDENTIAL_MISMATCH: "hint: send the placeholder, or let the secret of this host say allow_other: true",
+    Reason.CREDENTIAL_MISMATCH: "hint: send the placeholder, or let the secret of this host say allow_other: true;"
+    " a user name of your own in Basic needs user: NAME there",
     Reason.NOT_TLS: "hint: ask with https://, or let the rule {rule} say tls: false",
     Reason.NOT_HTTP: "hint: ask with http://, or let the rule {rule} say tls: true",
 }

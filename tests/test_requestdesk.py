@@ -68,7 +68,7 @@ def test_a_credential_is_put_in_where_it_is_asked_for() -> None:
     with room(SECRET) as it:
         ruling = it.judge(Asked("GET", "/", [PLACEHOLDER]))
     assert ruling.exchange.put == (("x-key", "real-token"),)
-    assert ruling.exchange.masks == (b"real-token",)
+    assert b"real-token" in ruling.exchange.masks
 
 
 def test_another_credential_is_refused_by_the_rule_that_would_have_let_the_request_pass() -> None:
