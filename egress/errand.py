@@ -8,11 +8,12 @@ from egress.refusals import Reason, Refused
 from egress.requestdesk import Ruling
 from egress.uploads import Meter, Uploads
 from egress.wire.body import Body, Mask, response_body
-from egress.wire.http1 import Field, Fields, Request, Response, values
+from egress.wire.http1 import Field, Fields, Request, Response, tamed, values
 from egress.wire.masking import Masker
 
 _SAFE_TO_REPEAT = frozenset({"GET", "HEAD", "OPTIONS"})
 _UNCODED = ("", "identity")
+_IN_PIECES = frozenset({"range", "if-range"})  # which would come without what must not be seen, one by one
 
 
 class Errand(NamedTuple):
@@ -39,7 +40,7 @@ class Errand(NamedTuple):
         return response_body(response.length, chunked, self._mask())
 
     def cover(self, response: Response) -> Response:
-        """The head of its answer without what must not be seen; Refused where that could hide in the body."""
+        """The head of an answer without what must not be seen; Refused where that could hide in the body."""
         if not self.masks:
             return response
         if any(value.lower() not in _UNCODED for value in values(response.fields, "content-encoding")):
@@ -49,20 +50,31 @@ class Errand(NamedTuple):
         def covered(text: str) -> str:
             return masker.whole(text.encode("latin-1")).decode("latin-1")
 
-        fields = Fields(Field(name, covered(value)) for name, value in response.fields)
+        fields = Fields(Field(name, covered(value)) for name, value in response.fields if not self._tells(name))
         return response._replace(fields=fields, phrase=covered(response.phrase))
+
+    def _tells(self, name: str) -> bool:
+        """Names of fields are in lower case here, whatever they were."""
+        return any(mask.decode("latin-1").lower() in name for mask in self.masks)
 
     def _mask(self) -> Mask | None:
         return Masker(self.masks) if self.masks else None
 
 
 def prepare(errand: Errand, ruling: Ruling, uploads: Uploads) -> Errand:
-    """The request as it may go: credentials put in, its answer asked for in the clear, its upload counted."""
-    put, masks = ruling.exchange
+    """The request as it may go, if it was looked into: with the fields that were judged, its upload counted."""
+    rule = ruling.decision.rule
+    if rule is None or not rule.needs_inspection:
+        return errand
     meter = None if ruling.budget is None else Meter(ruling.budget, uploads.counts)
+    fields = _exchanged(tamed(errand.request.fields), *ruling.exchange)
+    return errand._replace(request=errand.request._replace(fields=fields), meter=meter, masks=ruling.exchange.masks)
+
+
+def _exchanged(fields: Fields, put: tuple[tuple[str, str], ...], masks: tuple[bytes, ...]) -> Fields:
+    """With credentials put in, and the answer asked for whole and in the clear."""
     if not put and not masks:  # a value may be put in that is too short to mask
-        return errand._replace(meter=meter)
+        return fields
     changed = dict(put) | {"accept-encoding": "identity"}
-    fields = [field for field in errand.request.fields if field.name not in changed]
-    fields += [Field(name, value) for name, value in changed.items()]
-    return errand._replace(request=errand.request._replace(fields=Fields(fields)), meter=meter, masks=masks)
+    kept = [field for field in fields if field.name not in changed and field.name not in _IN_PIECES]
+    return Fields([*kept, *(Field(name, value) for name, value in changed.items())])

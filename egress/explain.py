@@ -12,6 +12,7 @@ from egress.credentials import Known, exchange, keep_from_the_open
 from egress.inquiry import OVER_TLS, PLAIN, Inquiry
 from egress.model import Candidate, Decision, Target, Verdict
 from egress.names import Malformed, as_address
+from egress.overrides import check_hosts
 from egress.policy import Listeners, Persona, Policy, vet
 from egress.refusals import TABLE, Reason, Refused
 from egress.requestpolicy import Asked, decide_request, secrets_of
@@ -84,7 +85,8 @@ def _check_connection(answer: Answer, scheme: str, policy: Policy) -> None:
 
 def _check_request(answer: Answer, request: Asked, scheme: str) -> Answer:
     decision = decide_request(answer.rules, request)
-    if decision.allowed and decision.rule is not None:
+    if decision.allowed and answer.target is not None:
+        check_hosts(request.fields, answer.target)
         known = [Known(secret, secret.placeholder) for secret in secrets_of(answer.rules)]
         if scheme in PLAIN:
             keep_from_the_open(known, answer.rules, request.fields)

@@ -134,7 +134,7 @@ class Forwarder:
             await _send(passage, upstream, head + errand.counted(errand.first))
             if not errand.body.done:
                 upload = asyncio.create_task(self._upload(passage, upstream, errand))
-            response = errand.cover(await self._response(passage, upstream, errand.request, upload))
+            response = await self._response(passage, upstream, errand, upload)
         except OSError as error:
             await _raise_upload_error(upload)
             raise _silence(error, upstream) from None
@@ -157,9 +157,9 @@ class Forwarder:
         if not self._answered:
             upstream.expire_in(self._gate.limits.response)
 
-    async def _response(self, passage: Passage, upstream: Stream, request: Request, upload: Upload) -> Response:
+    async def _response(self, passage: Passage, upstream: Stream, errand: Errand, upload: Upload) -> Response:
         """The final answer's head, due when all was sent; interim ones are passed on as they come."""
-        self._answered = False
+        request, self._answered = errand.request, False
         upstream.expire_in(self._gate.limits.response if upload is None else None)
         for _ in range(self._gate.limits.interim_responses):
             response = await upstream.run(read_response(upstream.buffer, request.method, self._gate.limits))
@@ -169,9 +169,9 @@ class Forwarder:
                 self._answered = True
                 passage.status = response.status
                 upstream.expire_in(None)
-                return response
+                return errand.cover(response)
             if request.minor:
-                await self._tell(passage, response_head(response, chunked=False, stays=True))
+                await self._tell(passage, response_head(errand.cover(response), chunked=False, stays=True))
         raise Refused(Reason.BAD_RESPONSE, "too many interim responses")
 
     async def _pass_on(

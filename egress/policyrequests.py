@@ -145,6 +145,8 @@ def _secret(node: Node) -> Secret:
         raise wrong(node.source, f"a secret needs `env:`, `file:` or `command:`, as in {_EXAMPLE}")
     if {"file", "command"} <= fields.keys():
         raise wrong(node.source, "a secret comes from `file:` or from `command:`, not from both")
+    if "user" in fields and fields["header"] != "authorization":
+        raise wrong(node.source, f"`user:` is for a secret in authorization, not in {fields['header']}")
     return Secret(**fields)
 
 
@@ -156,6 +158,13 @@ def _format(node: Node) -> str:
     text = read_text(node, 'a format such as "Bearer {}"')
     if not _FORMAT.fullmatch(text):
         raise wrong(node.source, f"format {text[:80]!r} is not printable ASCII with one {{}} in it")
+    return text
+
+
+def _user(node: Node) -> str:
+    text = read_text(node, "a user name such as me@example.com")
+    if not _VALUE.fullmatch(text) or ":" in text:
+        raise wrong(node.source, f"{text[:80]!r} is not a user name: printable ASCII, no `:` and no blanks around it")
     return text
 
 
@@ -197,6 +206,7 @@ _SECRET: Readers = {
     "format": _format,
     "optional": read_boolean,
     "allow_other": read_boolean,
+    "user": _user,
 }
 REQUESTS: Readers = {
     "methods": _methods,

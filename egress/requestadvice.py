@@ -9,19 +9,21 @@ from collections.abc import Iterator
 from egress.explain import Answer
 from egress.model import Decision
 from egress.refusals import Reason
-from egress.requestpolicy import Asked, announced, methods_of
+from egress.requestpolicy import MOST_METHODS, Asked, announced, methods_of
 from egress.rules import Pattern
 from egress.ruletext import requests_of
 from egress.urlpath import Ambiguous, canonical
 
 BY_REQUEST = frozenset({
     Reason.METHOD_NOT_LISTED, Reason.PATH_NOT_LISTED, Reason.HEADER_NOT_LISTED, Reason.AMBIGUOUS_PATH,
-    Reason.CREDENTIAL_MISMATCH, Reason.NOT_TLS, Reason.NOT_HTTP,
+    Reason.HOST_MISMATCH, Reason.CREDENTIAL_MISMATCH, Reason.NOT_TLS, Reason.NOT_HTTP,
 })  # fmt: skip
 _BY_A_RULE = frozenset({Reason.METHOD_NOT_LISTED, Reason.PATH_NOT_LISTED, Reason.HEADER_NOT_LISTED})
 _HINTS = {
     Reason.AMBIGUOUS_PATH: "hint: no rule allows such a path; ask for it in its plain spelling",
-    Reason.CREDENTIAL_MISMATCH: "hint: send the placeholder, or let the secret of this host say allow_other: true",
+    Reason.HOST_MISMATCH: "hint: no rule allows a request that names two hosts; ask without that header",
+    Reason.CREDENTIAL_MISMATCH: "hint: send the placeholder, or let the secret of this host say allow_other: true;"
+    " a user name of your own in Basic needs user: NAME there",
     Reason.NOT_TLS: "hint: ask with https://, or let the rule {rule} say tls: false",
     Reason.NOT_HTTP: "hint: ask with http://, or let the rule {rule} say tls: true",
 }
@@ -47,7 +49,7 @@ def entry_for(answer: Answer) -> str | None:
     if asked is None or target is None or answer.decision.reason not in _BY_A_RULE:
         return None
     path, methods, speaker = _plain_path(asked), methods_of(asked), answer.rules[0]
-    if path is None or not all(map(_METHOD.fullmatch, methods)):
+    if path is None or len(methods) > MOST_METHODS or not all(map(_METHOD.fullmatch, methods)):
         return None
     paths = [path]
     if (later := announced(asked, path)) is not None:

@@ -11,6 +11,7 @@ from egress.audit import printable
 from egress.credentials import NOTHING_TO_EXCHANGE, Exchange, exchange, keep_from_the_open
 from egress.model import Decision, Target, Verdict
 from egress.names import Malformed, parse_authority
+from egress.overrides import check_hosts
 from egress.policy import Persona
 from egress.refusals import Reason, Refused
 from egress.requestpolicy import Asked, decide_request, secrets_of
@@ -47,6 +48,7 @@ class Desk:
         if not decision.allowed or decision.rule is None or not rules:
             return Ruling(decision)
         try:
+            check_hosts(asked.fields, target)
             known = self._vault.known(secrets_of(rules))
             if scheme == HTTP:
                 keep_from_the_open(known, rules, asked.fields)

@@ -5,10 +5,10 @@
 The first rule that has the method, the path and the headers allows it. A rule that only brings a secret has
 no say, unless no other rule of the host says anything about requests.
 
-Servers let a client say its method and path twice: in the request line, and in headers or a parameter that
-frameworks obey in its place. A method given that way is another reading of the request, and every reading
-must be allowed; a path given that way is refused like any path with two readings. CGI and its descendants do
-not tell `_` from `-` in the name of a header, so neither do we in names that are looked for to refuse.
+Servers let a client say its method and path twice (`overrides`). A method given that way is another reading of
+the request, and every reading must be allowed; a path given that way is refused like any path with two
+readings. Whoever says many methods does it to keep us busy, and is refused unread. A name of a header that a
+rule looks for is the same with `_` and with `-`, but only where that refuses.
 
 git says in advance what it is about to do: `GET …/info/refs?service=git-receive-pack`, and then a POST to
 `…/git-receive-pack`. It shows the text of a refusal only at the first of the two. So the second is a reading of
@@ -20,15 +20,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from egress import overrides
 from egress.model import Decision, Verdict
+from egress.overrides import folded
 from egress.refusals import Reason
 from egress.rules import Headers, Requests, Rule, Secret
 from egress.urlpath import Ambiguous, canonical, matches
 
-METHOD_HEADERS = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
-METHOD_PARAMETERS = frozenset({"_method", "_httpmethod", "x-http-method-override"})
-PATH_HEADERS = frozenset({"x-original-url", "x-rewrite-url", "x-original-uri", "x-rewrite-uri"})
-
+MOST_METHODS = 4  # that one request may say
 _REFS, _SERVICE = "/info/refs", "service="
 
 _NOT_LISTED = Decision(Verdict.DENY, Reason.NOT_LISTED)
@@ -43,6 +42,16 @@ class Asked(NamedTuple):
     fields: Sequence[tuple[str, str]] = ()
 
 
+class Said(NamedTuple):
+    """The fields of a request, as rules ask for them."""
+
+    names: frozenset[str]  # as they came
+    values: dict[str, set[str]]  # by name, `_` and `-` being one
+
+
+_NO_FIELDS = Said(frozenset(), {})
+
+
 def decide_request(rules: tuple[Rule, ...], asked: Asked) -> Decision:
     if not rules:
         return _NOT_LISTED
@@ -55,7 +64,11 @@ def decide_request(rules: tuple[Rule, ...], asked: Asked) -> Decision:
             path = _path(asked)
         except Ambiguous:
             return Decision(Verdict.DENY, Reason.AMBIGUOUS_PATH, judges[0])
-    answers = [_judge(judges, method, where, asked.fields) for method, where in _readings(asked, path)]
+    methods = methods_of(asked) if any(_about(rule).methods for rule in judges) else [asked.method]
+    if len(methods) > MOST_METHODS:
+        return Decision(Verdict.DENY, Reason.METHOD_NOT_LISTED, judges[0])
+    said = _said(asked.fields) if any(_about(rule).headers for rule in judges) else _NO_FIELDS
+    answers = [_judge(judges, method, where, said) for method, where in _readings(asked, methods, path)]
     return next((answer for answer in answers if not answer.allowed), answers[0])
 
 
@@ -69,7 +82,7 @@ def _about(rule: Rule) -> Requests:
     return rule.requests or _SAYS_NOTHING
 
 
-def _judge(rules: list[Rule], method: str, path: str, fields: Sequence[tuple[str, str]]) -> Decision:
+def _judge(rules: list[Rule], method: str, path: str, said: Said) -> Decision:
     """One reading. A refusal names the rule that came nearest."""
     by_method = [rule for rule in rules if not (methods := _about(rule).methods) or method in methods]
     if not by_method:
@@ -79,7 +92,7 @@ def _judge(rules: list[Rule], method: str, path: str, fields: Sequence[tuple[str
         return Decision(Verdict.DENY, Reason.PATH_NOT_LISTED, by_method[0])
     for rule in by_path:
         headers = _about(rule).headers
-        if headers is None or _has_headers(headers, fields):
+        if headers is None or _has_headers(headers, said):
             return Decision(Verdict.ALLOW, Reason.LISTED, rule)
     return Decision(Verdict.DENY, Reason.HEADER_NOT_LISTED, by_path[0])
 
@@ -88,21 +101,23 @@ def _has_path(patterns: tuple[str, ...], path: str) -> bool:
     return not patterns or any(matches(pattern, path) for pattern in patterns)
 
 
-def _has_headers(headers: Headers, fields: Sequence[tuple[str, str]]) -> bool:
+def _has_headers(headers: Headers, said: Said) -> bool:
     """A field that comes twice must have the value each time: nobody knows which one will be read."""
     for name, expected in headers.require:
-        values = {value.strip(" \t") for field, value in fields if field == name}
-        if not values or (expected is not None and values != {expected}):
+        if name not in said.names or (expected is not None and said.values[folded(name)] != {expected}):
             return False
-    return not headers.forbid or not any(field.replace("_", "-") in _folded(headers.forbid) for field, _ in fields)
+    return not any(folded(name) in said.values for name in headers.forbid)
 
 
-def _folded(names: Iterable[str]) -> set[str]:
-    return {name.replace("_", "-") for name in names}
+def _said(fields: Sequence[tuple[str, str]]) -> Said:
+    values: dict[str, set[str]] = {}
+    for name, value in fields:
+        values.setdefault(folded(name), set()).add(value.strip(" \t"))
+    return Said(frozenset(name for name, _ in fields), values)
 
 
 def _path(asked: Asked) -> str:
-    if any(name[:1] == "x" and name.replace("_", "-") in PATH_HEADERS for name, _ in asked.fields):
+    if overrides.has_path(asked.fields):
         raise Ambiguous("a header gives the path a second time")
     return canonical(asked.path)
 
@@ -115,8 +130,8 @@ def announced(asked: Asked, path: str) -> str | None:
     return path.removesuffix(_REFS) + "/" + query.removeprefix(_SERVICE).partition("&")[0]
 
 
-def _readings(asked: Asked, path: str) -> Iterator[tuple[str, str]]:
-    for method in methods_of(asked):
+def _readings(asked: Asked, methods: list[str], path: str) -> Iterator[tuple[str, str]]:
+    for method in methods:
         yield method, path
     later = announced(asked, path)
     if later is not None:
@@ -124,26 +139,10 @@ def _readings(asked: Asked, path: str) -> Iterator[tuple[str, str]]:
 
 
 def methods_of(asked: Asked) -> list[str]:
-    """The method of a request, and what a framework may take for it instead."""
-    return [asked.method, *(method for method in _overrides(asked) if method != asked.method)]
-
-
-def _overrides(asked: Asked) -> Iterator[str]:
-    for name, value in asked.fields:
-        if name[:1] == "x" and name.replace("_", "-") in METHOD_HEADERS:
-            yield from (word.strip().upper() for word in value.split(","))
-    query = asked.path.partition("?")[2]
-    if query:
-        yield from _methods_in(query)
-
-
-def _methods_in(query: str) -> Iterator[str]:
-    lowered = query.lower()
-    if "method" not in lowered and "%" not in lowered:  # as nearly always
-        return
-    from urllib.parse import unquote_plus
-
-    for parameter in query.replace(";", "&").split("&"):
-        name, _, value = parameter.partition("=")
-        if unquote_plus(name).strip().lower() in METHOD_PARAMETERS:
-            yield unquote_plus(value).strip().upper()
+    """The method of a request, and what a framework may take for it instead; one too many, if there are more."""
+    found = {asked.method: None}
+    for method in overrides.methods(asked.path, asked.fields):
+        found[method] = None
+        if len(found) > MOST_METHODS:
+            break
+    return list(found)

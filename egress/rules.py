@@ -35,6 +35,7 @@ class Secret(NamedTuple):
     command: tuple[str, ...] = ()
     optional: bool = False
     allow_other: bool = False
+    user: str | None = None  # that may come with it in Basic, besides those that stand for nobody
 
     @property
     def placeholder(self) -> str:

@@ -26,17 +26,17 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {
     "pure": """
         addresses advice auditread auditrecords auditselect auditsummary commandline credentials dnslimits draft
-        draftrequests explain floods foreign hazards inquiry jsontree limits lint metrics model names overlaps policy policybook
-        policyedit policyfields policyfile policylayers policyrequests policyrules policytree policywalls problems
-        proctables record refusals requestadvice requestpolicy rootfiles rules ruletext sightings suffixes surroundings
-        synthetic tally urlpath
+        draftrequests explain floods foreign hazards inquiry jsontree limits lint metrics model names overlaps overrides
+        policy policybook policyedit policyfields policyfile policylayers policyrequests policyrules policytree
+        policywalls problems proctables record refusals requestadvice requestpolicy rootfiles rules ruletext sightings
+        suffixes surroundings synthetic tally urlpath
     """,
     "service": """
         attendance attribution audit auditfiles auditfollow auditunpack bulletin captureface colleagues controlsocket
         counsel counts crew dnsregister enforce enginestart errand filteredzone following forward gateway httpface
         inspecting leading ledger logfile nameserver notify originface oversight passage places policysources
-        policywriter processes projectfile questions reception reload requestdesk sessions signpost socksface syntheticzone tlsguard
-        together toolhosts uploads users vault workers
+        policywriter processes projectfile questions reception reload requestdesk sessions signpost socksface
+        syntheticzone tlsguard together toolhosts uploads users vault workers
     """,
     "entry": "app cli",
 }

@@ -224,6 +224,14 @@ def test_trailers_cannot_frame_route_or_authenticate(name: str) -> None:
     assert run(Chunked(), whole(raw)).out == b"0\r\nx-sum: 1\r\n\r\n"
 
 
+def test_trailers_of_a_request_are_read_as_strictly_and_go_nowhere() -> None:
+    for cut in (whole, one_by_one):
+        assert run(request_body(CHUNKED), cut(b"0\r\nX-Sum: 1\r\nX-Mode: evil\r\n\r\nGET")) == Passed(
+            b"0\r\n\r\n", True, b"GET"
+        )
+        assert verdict(request_body(CHUNKED), cut(b"0\r\nX-Sum : 1\r\n\r\n")) is Reason.MALFORMED_REQUEST
+
+
 def test_which_body_goes_with_which_length() -> None:
     assert isinstance(request_body(CHUNKED), Chunked)
     assert isinstance(request_body(5), Sized)

@@ -468,6 +468,18 @@ def test_connection_cannot_strip_what_routes_or_frames(name: str) -> None:
     assert passed_on(("connection", f"close, {name}"), (name.lower(), "x")) == [name.lower()]
 
 
+def test_of_a_request_that_was_judged_connection_names_nothing_of_substance() -> None:
+    def options(*values: str) -> tuple[str, ...]:
+        tamed = http1.tamed(Fields([Field("x-hop", "1"), *(Field("connection", value) for value in values)]))
+        assert tamed[0] == ("x-hop", "1")
+        return tuple(value for name, value in tamed if name == "connection")
+
+    assert options("close, x-hop", "Upgrade,host") == ("close, upgrade",)
+    assert options("x-hop") == ()
+    assert options("keep-alive, TE") == ("keep-alive, TE",)
+    assert options() == ()
+
+
 # Any request, any cut
 
 _VALUE = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_characters="\x7f"), max_size=20)

@@ -14,7 +14,7 @@ from gatekit import PATIENCE, Answer, Handler, Http, Kit, Says, gate, hear, rule
 
 from egress.captureface import Capture
 from egress.net.listeners import open_tcp
-from egress.rules import Requests, Rule, Secret, UploadLimit
+from egress.rules import Headers, Requests, Rule, Secret, UploadLimit
 from egress.sessions import Door
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -238,6 +238,35 @@ async def test_a_websocket_that_could_not_be_held_to_its_rule_is_refused(tmp_pat
     assert (answer.reason, server.heads) == ("unsupported", [])
 
 
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("option", ["x-mode", "close, X-Mode", "keep-alive,x-mode,close"])
+async def test_what_a_rule_requires_cannot_be_taken_away_behind_it(tmp_path: Path, name: str, option: str) -> None:
+    server = Http()
+    required = Requests(headers=Headers(require=(("x-mode", "safe"),)))
+    async with served(tmp_path, server, plain(required)) as g:
+        sent = written(name, "GET", "/", f"Connection: {option}", "X-Mode: safe")
+        assert (await asked(g, name, sent)).status == 200
+    (head,) = server.heads
+    assert b"x-mode: safe\r\n" in head.lower()
+    assert b"connection" not in head.lower()
+
+
+@pytest.mark.parametrize("name", WAYS)
+async def test_what_a_rule_forbids_or_limits_cannot_come_behind_the_body(tmp_path: Path, name: str) -> None:
+    seen = bytearray()
+
+    async def collect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.extend(await reader.readuntil(b"0\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    limited = Requests(headers=Headers(forbid=("x-mode",)), upload_limit=UploadLimit(request=5))
+    async with served(tmp_path, collect, plain(limited)) as g:
+        body = b"5\r\n12345\r\n0\r\nX-Mode: evil\r\nX-More: " + b"x" * 1000 + b"\r\n\r\n"
+        sent = written(name, "POST", "/", "Transfer-Encoding: chunked") + body
+        assert (await asked(g, name, sent)).status == 200
+    assert seen.endswith(b"\r\n\r\n5\r\n12345\r\n0\r\n\r\n")
+
+
 # Secrets
 
 
@@ -304,6 +333,37 @@ async def test_an_echo_in_a_header_is_masked_too(tmp_path: Path) -> None:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
     assert b"Hello " + STARS + b"\r\n" in head
     assert b": " + STARS + b"!\r\n" in head
+
+
+@pytest.mark.parametrize("lines", [f"103 Early {REAL}\r\nLink: <{REAL}>", f"100 Continue\r\nX-{REAL}: 1"])
+async def test_an_echo_in_an_interim_answer_is_masked_too(tmp_path: Path, lines: str) -> None:
+    server = Http(f"HTTP/1.1 {lines}\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".encode())
+    in_the_clear = plain(Requests(secret=TOKEN), tls=False)
+    async with served(tmp_path, server, in_the_clear) as g, way(g, "tunnel") as (reader, writer):
+        writer.write(written("tunnel", "GET", "/", PLACEHOLDER))
+        interim, final = await hear(reader), await hear(reader)
+    assert (interim.status, final.body) == (int(lines[:3]), b"ok")
+    assert REAL not in str(interim)
+    assert interim.fields in ({"link": f"<{STARS.decode()}>"}, {})
+
+
+async def test_a_field_whose_name_is_the_secret_in_any_case_is_dropped(tmp_path: Path) -> None:
+    value = "Real-ABCdef-0123"
+    server = Http(f"HTTP/1.1 200 OK\r\nX-{value}: 1\r\nX-Other: 2\r\nContent-Length: 0\r\n\r\n".encode())
+    async with served(tmp_path, server, plain(Requests(secret=TOKEN), tls=False), environ={"TOKEN": value}) as g:
+        answer = await asked(g, "tunnel", written("tunnel", "GET", "/", PLACEHOLDER))
+    assert (answer.fields.get("x-other"), value.lower() in str(answer.fields).lower()) == ("2", False)
+
+
+async def test_what_might_have_the_secret_is_asked_for_whole(tmp_path: Path) -> None:
+    """Pieces of a value are not the value, and would not be masked."""
+    server = Http()
+    pieces = ("Range: bytes=0-4", 'If-Range: "x"')
+    async with served(tmp_path, server, plain(Requests(secret=TOKEN), tls=False)) as g:
+        assert (await asked(g, "tunnel", written("tunnel", "GET", "/", *pieces))).status == 200
+    async with served(tmp_path, server, plain(Requests(inspect=True))) as g:
+        assert (await asked(g, "tunnel", written("tunnel", "GET", "/", *pieces))).status == 200
+    assert [b"range" in head.lower() for head in server.heads] == [False, True]
 
 
 async def test_an_answer_compressed_although_it_was_asked_not_to_be_is_not_passed_on(tmp_path: Path) -> None:

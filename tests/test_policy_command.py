@@ -128,6 +128,7 @@ def test_show_speaks_json(run) -> None:
             "command": ["gh", "auth"],
             "optional": True,
             "allow_other": False,
+            "user": None,
         },
         "inspect": True,
         "source": "p.yaml:10",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from policykit import problems
 
-from egress import lint, policyfile, policyrequests, policyrules, policysources, requestpolicy, urlpath
+from egress import lint, overrides, policyfile, policyrequests, policyrules, policysources, urlpath
 from egress.model import Host
 from egress.policyfile import parse_document
 from egress.policylayers import bind
@@ -131,9 +131,10 @@ def test_the_globs_that_are_shown_mean_what_is_said() -> None:
         assert not any(urlpath.matches(pattern, path) for path in re.findall("`(.*?)`", no))
 
 
-def test_the_headers_and_parameters_that_say_a_method_or_path_again_are_all_named() -> None:
+def test_the_headers_and_parameters_that_say_a_method_path_or_host_again_are_all_named() -> None:
     text = SECTIONS["Which requests pass"].lower()
-    for name in requestpolicy.METHOD_HEADERS | requestpolicy.METHOD_PARAMETERS | requestpolicy.PATH_HEADERS:
+    headers = overrides.METHOD_HEADERS | overrides.PATH_HEADERS | overrides.HOST_HEADERS | {overrides.FORWARDED}
+    for name in headers | overrides.METHOD_PARAMETERS:
         assert f"`{name}`" in text
 
 

@@ -103,7 +103,7 @@ def test_both_parsers_read_the_same(loader: str, monkeypatch: pytest.MonkeyPatch
 TOP = "(known: version, hosts, groups, personas)"
 PERSONA = "(known: description, extends, allow, deny, env, filesystem, tools, sandbox)"
 RULE = "(known: host, tool, ports, tls, private, methods, paths, headers, upload_limit, secret, inspect)"
-SECRET = "(known: env, file, command, header, format, optional, allow_other)"
+SECRET = "(known: env, file, command, header, format, optional, allow_other, user)"
 
 
 @pytest.mark.parametrize(

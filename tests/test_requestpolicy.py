@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policykit import policy
 
-from egress.model import Host, Target
-from egress.refusals import Reason
-from egress.requestpolicy import Asked, decide_request, methods_of, secrets_of
+from egress import requestpolicy
+from egress.model import Decision, Host, Target
+from egress.overrides import HOST_HEADERS, METHOD_HEADERS, PATH_HEADERS, check_hosts
+from egress.refusals import Reason, Refused
+from egress.requestpolicy import MOST_METHODS, Asked, decide_request, methods_of, secrets_of
 from egress.rules import Rule
 from egress.urlpath import Ambiguous, canonical
 
@@ -153,6 +156,21 @@ def test_headers_are_required_and_forbidden(fields: list[tuple[str, str]], allow
 
 
 @pytest.mark.parametrize(
+    ("fields", "allowed"),
+    [
+        ([("x-mode", "safe")], True),
+        ([("x-mode", "safe"), ("x_mode", "safe")], True),
+        ([("x-mode", "safe"), ("x_mode", "evil")], False),
+        ([("x_mode", "evil"), ("x-mode", "safe")], False),
+        ([("x_mode", "safe")], False),  # which a server that tells them apart does not see
+    ],
+)
+def test_an_underscore_is_no_way_around_a_required_value(fields: list[tuple[str, str]], allowed: bool) -> None:
+    found = rules("headers: {require: {x-mode: safe}}")
+    assert decide_request(found, Asked("GET", "/", fields)).allowed is allowed
+
+
+@pytest.mark.parametrize(
     ("path", "fields"),
     [
         ("/", [("x-http-method-override", "DELETE")]),
@@ -177,6 +195,17 @@ def test_headers_are_required_and_forbidden(fields: list[tuple[str, str]], allow
         ("/?_HttpMethod=DELETE", []),
         ("/?X-HTTP-Method-Override=DELETE", []),
         ("/?_method", []),
+        *(("/", [(name, "DELETE")]) for name in sorted(METHOD_HEADERS)),
+        ("/", [("method_override", "DELETE")]),
+        ("/?.method=DELETE", []),
+        ("/?%2Emethod=DELETE", []),
+        ("/?[method=DELETE", []),
+        ("/?%5bmethod=DELETE", []),
+        ("/?_method%00x=DELETE", []),
+        ("/?%5Fmethod%00[]=DELETE", []),
+        ("/?.HttpMethod=DELETE", []),
+        ("/?x.http.method.override=DELETE", []),
+        ("/?X_HTTP_Method_Override=DELETE", []),
     ],
 )
 def test_a_method_that_is_said_a_second_time_must_be_listed_too(path: str, fields: list[tuple[str, str]]) -> None:
@@ -194,7 +223,8 @@ def test_a_method_that_is_said_a_second_time_must_be_listed_too(path: str, field
         ("/?method=DELETE", []),
         ("/?a=_method&b=%5Fmethod", []),
         ("/_method=DELETE", []),
-        ("/", [("http-method", "DELETE"), ("x-method", "DELETE")]),
+        ("/?%00_method=DELETE&a_method=DELETE&methods=x", []),
+        ("/", [("access-control-request-method", "DELETE"), ("x-stainless-helper-method", "stream")]),
     ],
 )
 def test_what_says_no_other_method_than_those_listed_passes(path: str, fields: list[tuple[str, str]]) -> None:
@@ -207,9 +237,33 @@ def test_a_second_method_is_judged_with_the_path_as_the_first_is() -> None:
     assert methods_of(Asked("POST", "/?_method=delete", [("x-http-method", "post")])) == ["POST", "DELETE"]
 
 
-@pytest.mark.parametrize(
-    "name", ["x-original-url", "x-rewrite-url", "x_original_url", "x-rewrite_url", "x-original-uri"]
-)
+@pytest.mark.parametrize(("written", "allowed"), [("A, B", True), ("A, B, C", True), ("A, B, C, D", False)])
+def test_whoever_says_more_methods_than_a_few_is_refused_whatever_they_are(written: str, allowed: bool) -> None:
+    found = rules("methods: [GET, A, B, C, D]")
+    assert decide_request(found, Asked("GET", "/", [("x-http-method", written)])).allowed is allowed
+
+
+def test_methods_are_read_no_further_than_to_see_that_they_are_too_many() -> None:
+    fields: Any = iter([("x-http-method", "A, B, C, D, E")] * 3)
+    assert len(methods_of(Asked("GET", "/", fields))) == MOST_METHODS + 1
+    assert len(list(fields)) == 2
+
+
+def test_a_method_that_is_said_a_thousand_times_is_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+    judge = requestpolicy._judge
+
+    def counting(found: list[Rule], method: str, path: str, said: requestpolicy.Said) -> Decision:
+        judged.append(method)
+        return judge(found, method, path, said)
+
+    monkeypatch.setattr(requestpolicy, "_judge", counting)
+    fields = [("x-http-method", ",".join(["A"] * 13))] * 1000
+    assert decide_request(rules("methods: [GET, A]"), Asked("GET", "/", fields)).allowed
+    assert judged == ["GET", "A"]
+
+
+@pytest.mark.parametrize("name", [*sorted(PATH_HEADERS), "x_original_url", "x-rewrite_url"])
 def test_a_path_that_is_said_a_second_time_is_refused_where_paths_are_listed(name: str) -> None:
     asked = Asked("GET", "/a", [(name, "/a")])
     assert decide_request(rules("paths: [/a]"), asked).reason is Reason.AMBIGUOUS_PATH
@@ -259,3 +313,35 @@ def test_who_may_get_only_hears_of_it_before_git_posts() -> None:
 def test_who_may_push_may_ask_for_it() -> None:
     found = rules("methods: [GET]", "methods: [POST], paths: ['/*/*/git-receive-pack']")
     assert ask(found, "GET", "/acme/x/info/refs?service=git-receive-pack") == ("listed", 5)
+
+
+# The host, said again
+
+
+@pytest.mark.parametrize("name", [*sorted(HOST_HEADERS), "x_forwarded_host"])
+def test_a_host_that_is_said_again_is_the_same_or_the_request_is_refused(name: str) -> None:
+    for same in ("a.test", "A.Test.", "a.test:443", "a.test, a.test"):
+        check_hosts([("accept", "b.test"), (name, same)], TARGET)
+    for other in ("b.test", "a.test:80", "a.test, b.test", "b.test,a.test", "", "a.test@b.test", "https://a.test"):
+        with pytest.raises(Refused) as caught:
+            check_hosts([(name, other)], TARGET)
+        assert (caught.value.reason, caught.value.detail) == (
+            Reason.HOST_MISMATCH,
+            f"its {name} header names another host",
+        )
+
+
+@pytest.mark.parametrize(
+    "value", ["for=192.0.2.60", "for=1.2.3.4;host=a.test", 'by=x; Host="a.test:443", host=a.test', ""]
+)
+def test_forwarded_may_name_the_host(value: str) -> None:
+    check_hosts([("forwarded", value)], TARGET)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["host=b.test", "for=x;HOST=b.test", 'for=x, for=y; host="b.test"', "host = b.test", "host=a.test;host=b.test"],
+)
+def test_forwarded_may_name_no_other(value: str) -> None:
+    with pytest.raises(Refused):
+        check_hosts([("forwarded", value)], TARGET)

@@ -2,8 +2,8 @@
 
 A body takes what it can from the front of a buffer and returns the bytes to pass on, framed as the
 receiver needs them and with a mask over what they carry. Chunks are read strictly and written anew, so a
-size that two parsers could read differently never leaves the gate; extensions are dropped; trailers pass,
-but not those that frame or route.
+size that two parsers could read differently never leaves the gate; extensions are dropped; trailers of an
+answer pass, but not those that frame or route. Trailers of a request do not: nobody judged or counted them.
 """
 
 from __future__ import annotations
@@ -84,8 +84,11 @@ class UntilClose:
 class Chunked:
     """Chunks in; chunks out, or plain bytes for an HTTP/1.0 receiver."""
 
-    def __init__(self, as_chunks: bool = True, limits: Limits = LIMITS, mask: Mask | None = None) -> None:
+    def __init__(
+        self, as_chunks: bool = True, limits: Limits = LIMITS, mask: Mask | None = None, trailers: bool = True
+    ) -> None:
         self._as_chunks = as_chunks
+        self._trailers_pass = trailers and mask is None  # nobody needs them who has secrets, and each could tell
         self._mask = mask
         self.moved = 0
         self._limits = limits
@@ -157,16 +160,15 @@ class Chunked:
     def _finish(self, buffer: bytearray, size: int, trailers: list[Field], out: bytearray) -> bool:
         del buffer[:size]
         self._pass_on(_covered(b"", self._mask, last=True), out)
-        if self._mask is not None:
-            trailers = []  # nobody needs them who asked for this, and each could tell
         if self._as_chunks:
-            out += ("0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in trailers) + "\r\n").encode("latin-1")
+            passed = trailers if self._trailers_pass else []
+            out += ("0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in passed) + "\r\n").encode("latin-1")
         self.done = True
         return True
 
 
 def request_body(length: int) -> Body:
-    return Chunked() if length == CHUNKED else Sized(length)
+    return Chunked(trailers=False) if length == CHUNKED else Sized(length)
 
 
 def response_body(length: int, as_chunks: bool, mask: Mask | None = None) -> Body:

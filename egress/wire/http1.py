@@ -32,6 +32,7 @@ HOP_BY_HOP = frozenset({
 })  # fmt: skip
 # `Connection: host` must not strip what routes or frames a message.
 _NEVER_STRIPPED = frozenset({"host", "content-length", "transfer-encoding"})
+_OPTIONS = frozenset({"close", "keep-alive", "upgrade", "te"})  # of a connection, that name no field of substance
 CHUNKED = -1
 UNTIL_CLOSE = -2
 
@@ -133,6 +134,16 @@ def end_to_end(fields: Fields) -> list[Field]:
     named = tokens(fields, "connection")
     dropped = HOP_BY_HOP.union(named) - _NEVER_STRIPPED | {"transfer-encoding"} if named else HOP_BY_HOP
     return [field for field in fields if field.name not in dropped]
+
+
+def tamed(fields: Fields) -> Fields:
+    """The fields of a request that were judged, so that `Connection` takes none of them away again."""
+    options = tokens(fields, "connection")
+    if _OPTIONS.issuperset(options):
+        return fields
+    kept = ", ".join(option for option in options if option in _OPTIONS)
+    others = [field for field in fields if field.name != "connection"]
+    return Fields([*others, Field("connection", kept)] if kept else others)
 
 
 def write_head(first_line: str, fields: list[Field]) -> bytes:

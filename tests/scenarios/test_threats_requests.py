@@ -33,7 +33,7 @@ VERSIONS = pytest.mark.parametrize("version", ["h1", "h2"])
 MIB = 1024 * 1024
 
 # Names that lead to a server of HTTP/1.1, so that what comes as HTTP/2 is written anew; and to one of HTTP/2.
-ONE = ("downgraded", "reading", "keyed", "token", "other", "small", "session")
+ONE = ("downgraded", "reading", "keyed", "token", "other", "small", "session", "strict", "mixed")
 TWO = ("both", "keyed2", "small2", "session2")
 RULES = """
 - {host: both.test, paths: ["/ok/**", "/ok"], methods: [GET, POST]}
@@ -48,6 +48,9 @@ RULES = """
 - {host: session.test, ports: [80, 443], upload_limit: {session: 4K}}
 - {host: session2.test, upload_limit: {session: 4K}}
 - {host: socket.test, upload_limit: 1K, secret: {env: API_KEY, header: x-api-key}}
+- {host: strict.test, methods: [GET, POST], headers: {require: {x-mode: safe}, forbid: [x-debug]}}
+- {host: mixed.test, secret: {env: API_KEY, header: x-api-key, allow_other: true}}
+- {host: mixed.test, secret: {env: GH_TOKEN, header: authorization}}
 - {host: untrusted.test, inspect: true}
 - {host: expired.test, inspect: true}
 - {host: misnamed.test, inspect: true}
@@ -236,6 +239,23 @@ class TestForWhomItIs:
             assert client.hear().status == 200
         assert world.arrived == ["GET /ok"]
         assert world.one.got[0].values("host") == ["downgraded.test"]
+
+    @VERSIONS
+    @pytest.mark.parametrize(
+        "field",
+        [
+            ("x-forwarded-host", "evil.test"),
+            ("x-forwarded-host", "other.test, evil.test"),
+            ("x_forwarded_host", "evil.test"),
+            ("forwarded", "for=x;host=evil.test"),
+            ("x-host", "evil.test"),
+            ("x-http-host-override", "evil.test"),
+        ],
+    )
+    def test_a_header_gives_no_second_host(self, world: World, version: str, field: tuple[str, str]) -> None:
+        assert world.ask(version, "other", "GET /", [field]).told == (421, "host_mismatch")
+        assert world.ask(version, "other", "GET /same", [("x-forwarded-host", "other.test")]).status == 200
+        assert world.arrived == ["GET /same"]
 
     @pytest.mark.parametrize("more", [[("host", "evil.test")], [("host", "both.test"), ("host", "evil.test")]])
     def test_a_host_field_beside_the_authority_must_agree(self, world: World, more: Pairs) -> None:
@@ -589,7 +609,9 @@ class TestPathsAndMethods:
         assert world.ask(version, "both", f"GET {path}").status == 200
         assert world.arrived == [f"GET {path}"]
 
-    @pytest.mark.parametrize("name", ["x-original-url", "x-rewrite-url", "x_original_url"])
+    @pytest.mark.parametrize(
+        "name", ["x-original-url", "x-rewrite-url", "x_original_url", "x-forwarded-uri", "x-envoy-original-path"]
+    )
     def test_a_header_gives_no_second_path(self, world: World, version: str, name: str) -> None:
         assert world.ask(version, "both", "GET /ok", [(name, "/forbidden")]).told == (400, "ambiguous_path")
         assert world.arrived == []
@@ -605,11 +627,32 @@ class TestPathsAndMethods:
             ("/", [("x-http-method-override", "GET, PUT")]),
             ("/?_method=DELETE", []),
             ("/?a=b&%5fmethod=DELETE", []),
+            ("/?.method=DELETE", []),
+            ("/?%5Bmethod=DELETE", []),
+            ("/?_method%00x=DELETE", []),
+            ("/", [("x-method", "DELETE")]),
+            ("/", [("method_override", "DELETE")]),
+            ("/", [("x-http-verb", "DELETE")]),
+            ("/", [("x-method", "GET, HEAD, A, B, C")]),
         ],
     )
     def test_no_method_in_disguise(self, world: World, version: str, path: str, more: Pairs) -> None:
         assert world.ask(version, "reading", f"GET {path}", more).told == (403, "method_not_listed")
         assert world.arrived == []
+
+    @pytest.mark.parametrize(
+        ("more", "status"),
+        [
+            ([("x-mode", "safe")], 200),
+            ([("x-mode", "safe"), ("x_mode", "evil")], 403),
+            ([("x_mode", "evil"), ("x-mode", "safe")], 403),
+            ([("x_mode", "safe")], 403),
+            ([("x-mode", "safe"), ("x_debug", "1")], 403),
+        ],
+    )
+    def test_no_header_in_disguise(self, world: World, version: str, more: Pairs, status: int) -> None:
+        assert world.ask(version, "strict", "GET /", more).status == status
+        assert world.arrived == (["GET /"] if status == 200 else [])
 
     @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "get", "PROPFIND", "GETX", "MKCOL"])
     def test_reading_is_not_writing(self, world: World, version: str, method: str) -> None:
@@ -649,6 +692,13 @@ class TestCredentials:
             [("x-auth-token", "sk-attacker")],
             [("x_auth_token", "sk-attacker")],
             [("x-api-key", "")],
+            [("x-vault-token", "sk-attacker")],
+            [("x-serverless-authorization", "Bearer sk-attacker")],
+            [("ocp-apim-subscription-key", "sk-attacker")],
+            [("dd_api_key", "sk-attacker")],
+            [("x-access-key", "sk-attacker")],
+            [("sec-websocket-protocol", "realtime, openai-insecure-api-key.sk-attacker")],
+            [("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.c2s")],
         ],
     )
     def test_no_other_key_goes_to_a_host_that_has_one(self, world: World, version: str, more: Pairs) -> None:
@@ -693,6 +743,7 @@ class TestCredentials:
             "Basic " + base64.b64encode(b"attacker:gho_attacker").decode(),
             "Basic " + base64.b64encode(f"{TOKEN_HOLDER}:gho_attacker".encode()).decode(),
             "Basic " + base64.b64encode(f"x:{TOKEN_HOLDER}:gho_attacker".encode()).decode(),
+            "Basic " + base64.b64encode(f"gho_attacker:{TOKEN_HOLDER}".encode()).decode(),
         ],
     )
     def test_no_other_token_in_any_scheme(self, world: World, written: str) -> None:
@@ -701,6 +752,13 @@ class TestCredentials:
             "credential_mismatch",
         )
         assert world.arrived == []
+
+    @VERSIONS
+    def test_what_one_secret_lets_pass_is_for_its_own_header(self, world: World, version: str) -> None:
+        for name in ("authorization", "x-vault-token"):
+            assert world.ask(version, "mixed", "GET /1", [(name, "sk-attacker")]).told == (403, "credential_mismatch")
+        assert world.ask(version, "mixed", "GET /2", [("x-api-key", "sk-mine")]).status == 200
+        assert world.arrived == ["GET /2"]
 
     @VERSIONS
     def test_elsewhere_the_placeholder_goes_out_as_it_stands(self, world: World, version: str) -> None:
@@ -790,6 +848,14 @@ class TestEchoes:
         heard = world.ask(version, "token", "GET /", [("authorization", _basic(f"x:{TOKEN_HOLDER}"))])
         assert TOKEN.encode() not in heard.body
         assert _basic(f"x:{TOKEN}").split()[1].encode() not in heard.body
+
+    def test_of_a_token_in_basic_that_another_request_sent(self, world: World, version: str) -> None:
+        for user in ("", "x", "git"):
+            kept = base64.b64encode(f"{user}:{TOKEN}".encode()).decode()
+            world.one.answering = lambda _, kept=kept: Reply(f"{kept} is it".encode())
+            told = world.ask(version, "token", "GET /").body.split()[0]
+            assert len(told) == len(kept)
+            assert told.count(b"*") >= len(TOKEN) * 4 // 3 - 2
 
 
 def _deflated(data: bytes) -> bytes:
