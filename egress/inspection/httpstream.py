@@ -24,17 +24,16 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers import http
 from mitmproxy.proxy.layers.http import _events as said
-from mitmproxy.proxy.layers.websocket import WebsocketLayer
 
 from egress.inspection import replies, screening
-from egress.inspection.exchange import Exchange, Outcome
+from egress.inspection.exchange import EXCHANGE, Exchange, Outcome
 from egress.inspection.failures import Failure
 from egress.inspection.httpends import Back1, Back2, Front1, Front2, reply_for_status, response, silent, windowed
 from egress.inspection.replies import Reply
+from egress.inspection.websockets import Frames
 from egress.inspection.windows import UNSENT, Release
 
 _LONGEST_MESSAGE = 32 * 1024 * 1024  # of a WebSocket; it is passed on when it is whole
-EXCHANGE = "egress"  # where a flow has its exchange
 
 
 @dataclass
@@ -220,7 +219,7 @@ class Stream(http.HttpStream):
             yield from self._cut(Outcome.REFUSED)
             return
         yield from super().passthrough(event)
-        if isinstance(self.child_layer, WebsocketLayer) and _is_bloated(self.child_layer):
+        if isinstance(self.child_layer, Frames) and _is_bloated(self.child_layer):
             yield from self._cut(Outcome.REFUSED)
 
     def _refuse(self, reply: Reply) -> CommandGenerator[None]:
@@ -277,6 +276,6 @@ class Stream(http.HttpStream):
             yield http.SendHttp(cut, self.context.server)
 
 
-def _is_bloated(layer: WebsocketLayer) -> bool:
+def _is_bloated(layer: Frames) -> bool:
     ends = (getattr(layer, "client_ws", None), getattr(layer, "server_ws", None))
     return any(sum(map(len, end.frame_buf)) > _LONGEST_MESSAGE for end in ends if end is not None)

@@ -20,6 +20,7 @@ _TARGET = re.compile(rb"/[\x21-\x7e\x80-\xff]*|\*")
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _OPTIONS = frozenset({"close", "keep-alive", "upgrade", "te"})  # of a connection, that name no field of substance
 _HOP = ("proxy-connection", "proxy-authorization", "keep-alive", "http2-settings")
+_PARTS = ("range", "if-range")  # of an answer: a secret that is asked for in two is in neither
 _METHODS = frozenset({"CONNECT", "TRACE", "TRACK", "PRI"})  # that have no meaning inside a connection to one host
 _VERSIONS = frozenset({"HTTP/1.0", "HTTP/1.1", "HTTP/2.0"})
 
@@ -99,6 +100,8 @@ def admit(request: Request, verdict: Verdict, exchange: Exchange) -> None:
     fields.pop("sec-websocket-extensions", None)  # compression: what it inflates to is known too late
     if exchange.masker is not None:
         fields["accept-encoding"] = "identity"
+        for name in _PARTS:
+            fields.pop(name, None)
 
 
 def _tame(fields: Headers) -> None:

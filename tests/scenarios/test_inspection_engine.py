@@ -476,6 +476,30 @@ async def test_a_compressed_answer_is_looked_through_or_refused(world: World, co
         assert "content-encoding" not in head
 
 
+@pytest.mark.parametrize("version", ["--http1.1", "--http2"])
+async def test_a_part_of_an_answer_is_asked_for_only_where_nothing_is_masked(world: World, version: str) -> None:
+    async def ranges(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=f"{request.headers.get('range')} {request.headers.get('if-range')}")
+
+    gate = await world.app(ranges)
+    words = ("-H", "range: bytes=0-9", "-H", 'if-range: "tag"', version)
+    assert (await curl(gate, "/", *words))[2] == 'bytes=0-9 "tag"'
+    gate.judge = lambda ask: allow(ask, mask=[SECRET])
+    assert (await curl(gate, "/", *words))[2] == "None None"
+
+
+@pytest.mark.parametrize("version", ["--http1.1", "--http2"])
+async def test_the_name_of_a_header_is_masked_too(world: World, version: str) -> None:
+    async def named(request: web.Request) -> web.StreamResponse:
+        return web.Response(headers={f"X-{SECRET.decode().upper()}": "1"})
+
+    gate = await world.app(named)
+    gate.judge = lambda ask: allow(ask, mask=[SECRET])
+    _, head, _ = await curl(gate, "/", version)
+    assert f"x-{STARS.decode()}: 1" in head
+    assert SECRET.decode() not in head
+
+
 async def test_events_pass_as_they_come_and_are_masked_across_pieces(world: World) -> None:
     go = asyncio.Event()
 
@@ -517,6 +541,40 @@ async def test_a_websocket_passes_messages_and_masks_the_servers(world: World) -
     await gate.until(lambda: bool(gate.done))
     assert (gate.done[0].status, gate.done[0].outcome) == (101, "closed")
     assert gate.done[0].up > 0
+
+
+async def test_a_websocket_masks_pings_pongs_and_why_it_was_closed(world: World) -> None:
+    async def telling(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(autoping=False)
+        await socket.prepare(request)
+        await socket.ping(b"ping " + SECRET)
+        await socket.pong(b"pong " + SECRET)
+        await socket.close(code=4001, message=b"no such key: " + SECRET)
+        return socket
+
+    gate = await world.app(telling)
+    gate.judge = lambda ask: allow(ask, mask=[SECRET])
+    async with (
+        aiohttp.ClientSession(connector=_to(gate)) as session,
+        session.ws_connect(f"https://{HOST}/", autoping=False, autoclose=False) as socket,
+    ):
+        heard = [await socket.receive(timeout=10) for _ in range(3)]
+    assert [(message.type, bytes(message.data)) for message in heard[:2]] == [
+        (aiohttp.WSMsgType.PING, b"ping " + STARS),
+        (aiohttp.WSMsgType.PONG, b"pong " + STARS),
+    ]
+    assert (heard[2].data, heard[2].extra) == (4001, "no such key: " + STARS.decode())
+
+
+async def test_what_a_websocket_sends_in_pings_counts(world: World) -> None:
+    gate = await world.app(shout)
+    gate.judge = lambda ask: allow(ask, budget=Budget(request=1000))
+    async with aiohttp.ClientSession(connector=_to(gate)) as session, session.ws_connect(f"https://{HOST}/") as socket:
+        for _ in range(20):
+            await socket.ping(b"p" * 100)
+        assert (await socket.receive(timeout=10)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSE)
+    await gate.until(lambda: bool(gate.done))
+    assert gate.done[0].outcome == "refused"
 
 
 async def test_a_websocket_over_its_budget_is_cut_off(world: World) -> None:
