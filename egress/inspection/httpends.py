@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _WAITING = 4 * LIMITS.header_bytes  # of a peer that speaks out of turn
 _HEAD_END = re.compile(rb"\n\r?\n")
+# Of a request, as the gate reads it in the clear: single blanks, lines that end in CRLF, no other control characters.
+_REQUEST_HEAD = re.compile(rb"[\x21-\xff]+ [\x21-\xff]+ [\x21-\xff]+\r\n(?:[^\x00-\x08\x0a-\x1f\x7f]+\r\n)*\r\n")
 _BY_STATUS = {reply.status: reply for reply in (replies.MALFORMED, replies.UPLOAD_LIMIT, replies.BAD_RESPONSE)}
 
 
@@ -92,6 +94,19 @@ class _Bounded(_http1.Http1Connection):
 class Front1(_Bounded, _http1.Http1Server):
     """Towards a client that speaks HTTP/1.1."""
 
+    def read_headers(self, event: events.ConnectionEvent) -> CommandGenerator[None]:
+        if isinstance(event, events.DataReceived) and self._is_loose(event.data):
+            yield from self._part(replies.MALFORMED)
+        else:
+            yield from super().read_headers(event)
+
+    def _is_loose(self, last: bytes) -> bool:
+        """Is there a whole head, and is it one that mitmproxy would forgive for how it is written?"""
+        if last and b"\n" not in last:
+            return False
+        head = bytes(self.buf)
+        return _HEAD_END.search(head) is not None and not _REQUEST_HEAD.match(head)
+
     def send(self, event: HttpEvent) -> CommandGenerator[None]:
         if isinstance(event, said.ResponseProtocolError):
             yield from self._end(event)
@@ -107,7 +122,10 @@ class Front1(_Bounded, _http1.Http1Server):
         yield commands.CloseConnection(self.conn)
 
     def too_long(self) -> CommandGenerator[None]:
-        yield commands.SendData(self.conn, _written(replies.TOO_LARGE))
+        yield from self._part(replies.TOO_LARGE)
+
+    def _part(self, reply: Reply) -> CommandGenerator[None]:
+        yield commands.SendData(self.conn, _written(reply))
         yield commands.CloseConnection(self.conn)
         self.state = self.done
 

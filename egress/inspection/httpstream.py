@@ -121,12 +121,14 @@ class Stream(http.HttpStream):
         self.flow.request, self.flow.live = request, True
         self.flow.metadata[EXCHANGE] = exchange
         exchange.whole = event.end_stream
+        if screening.has_too_many(request.headers):
+            yield from self._turn_away(replies.TOO_LARGE)
+            return
         if (yield from self.check_invalid(True)):
             yield http.DropStream(self.stream_id)
             return
         if screening.is_malformed(request, self.context.client.alpn, whole=event.end_stream):
-            self.exchange.whole = False  # where it ends is in doubt
-            yield from self._refuse(replies.MALFORMED)
+            yield from self._turn_away(replies.MALFORMED)
             return
         self._aim(request)
         yield AskingHook(self)
@@ -136,6 +138,10 @@ class Stream(http.HttpStream):
             yield from self._refuse(exchange.refusal)
         else:
             yield from self._let_go(event)
+
+    def _turn_away(self, reply: Reply) -> CommandGenerator[None]:
+        self.exchange.whole = False  # where it ends is in doubt
+        yield from self._refuse(reply)
 
     def _aim(self, request: Any) -> None:
         """There is one place it can go to, whatever it says."""

@@ -13,6 +13,7 @@ from mitmproxy.http import Headers, Request, Response
 
 from egress.inspection.exchange import Exchange
 from egress.inspection.messages import Ask, Pairs, Verdict
+from egress.limits import LIMITS
 from egress.wire.masking import CODINGS, masked
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -36,8 +37,14 @@ def is_malformed(request: Request, alpn: bytes | None, *, whole: bool) -> bool:
         and request.http_version in _VERSIONS
         and request.is_http2 == is_h2
         and _are_plain(request.headers)
+        and _is_chunked_or_not(request.headers)
         and not (whole and announced(request))
     )
+
+
+def has_too_many(headers: Headers) -> bool:
+    """Each line is looked at by every rule."""
+    return len(headers.fields) > LIMITS.header_count
 
 
 def announced(request: Request) -> int | None:
@@ -47,7 +54,12 @@ def announced(request: Request) -> int | None:
 
 
 def is_broken(response: Response) -> bool:
-    return not _are_plain(response.headers)
+    return has_too_many(response.headers) or not _are_plain(response.headers)
+
+
+def _is_chunked_or_not(headers: Headers) -> bool:
+    """`gzip, chunked` is a body that one server reads through and another takes as it comes."""
+    return [value.lower() for value in headers.get_all("transfer-encoding")] in ([], ["chunked"])
 
 
 def _are_plain(headers: Headers) -> bool:

@@ -21,6 +21,7 @@ from h2peers import Client, Server
 
 from egress.counts import GATE, Counts
 from egress.inspection.messages import Budget, Unreached
+from egress.limits import LIMITS
 
 pytestmark = pytest.mark.scenario
 
@@ -338,6 +339,19 @@ async def test_a_request_that_would_be_two_is_not_even_asked_about(world: World,
         "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
         "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: +3\r\n\r\nabc",
         "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: xchunked\r\n\r\nabc",
+        "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: deflate ,\tchunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: chunked\x0c\r\n\r\n0\r\n\r\n",
+        "GET / HTTP/1.1\nHost: H\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: H\r\nX: y\n\r\n",
+        "GET / HTTP/1.1\r\nX: y\nHost: H\r\n\n",
+        "GET\t/ HTTP/1.1\r\nHost: H\r\n\r\n",
+        "GET /\tHTTP/1.1\r\nHost: H\r\n\r\n",
+        "GET  / HTTP/1.1\r\nHost: H\r\n\r\n",
+        " GET / HTTP/1.1\r\nHost: H\r\n\r\n",
+        "GET / HTTP/1.1 \r\nHost: H\r\n\r\n",
+        "GET /\x0bHTTP/1.1\r\nHost: H\r\n\r\n",
         "GET / HTTP/1.1\r\nHost : H\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: H\r\n folded: yes\r\n\r\n",
         "GET / HTTP/2.0\r\nHost: H\r\n\r\n",
@@ -418,9 +432,50 @@ async def test_a_header_section_without_end_is_431(world: World) -> None:
     assert gate.asked == []
 
 
+async def test_a_loose_head_is_malformed_however_it_is_cut_into_pieces(world: World) -> None:
+    gate = await world.app(echo)
+    reader, writer = await asyncio.open_connection("127.0.0.1", gate.port, ssl=gate.trust, server_hostname=HOST)
+    for byte in f"GET / HTTP/1.1\nHost: {HOST}\r\n\r\n".encode():
+        writer.write(bytes((byte,)))
+        await writer.drain()
+    assert head_of(await asyncio.wait_for(reader.read(-1), 20)).startswith(b"HTTP/1.1 400")
+    assert gate.asked == []
+    writer.close()
+
+
+MANY = [(f"x-{number}", "") for number in range(LIMITS.header_count)]
+
+
+async def test_more_header_lines_than_may_be_are_431(world: World) -> None:
+    async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+
+    gate = await world.raw(server)
+    lines = [f"{name}:\r\n" for name, _ in MANY]
+    fits = await say(gate, f"GET / HTTP/1.1\r\nHost: {HOST}\r\n{''.join(lines[1:])}\r\n".encode())
+    assert head_of(fits) == b"HTTP/1.1 204 No Content"
+    answer = await say(gate, f"GET / HTTP/1.1\r\nHost: {HOST}\r\n{''.join(lines)}\r\n".encode())
+    assert head_of(answer) == b"HTTP/1.1 431 Refused by egress: too_large"
+    assert len(gate.asked) == 1
+
+
+async def test_more_header_lines_than_may_be_harm_no_other_stream(world: World) -> None:
+    gate = await world.h2()
+    client = await Client.connect(gate.port, HOST, gate.trust)
+    bad = client.request(HOST, "/", more=[*MANY, ("x-more", "")])
+    good = client.request(HOST, "/", more=MANY)
+    assert (await client.head(bad))[":status"] == "431"
+    assert (await client.head(good))[":status"] == "200"
+    assert len(gate.asked) == 1
+    await client.close()
+
+
 @pytest.mark.parametrize(
     "answer",
     [
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * (LIMITS.header_count + 1) + b"\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
         b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
