@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 import h11
+from h2.events import StreamReset
 from h11._readers import ChunkedReader
 from mitmproxy.connection import ConnectionState
 from mitmproxy.http import Headers, Response
@@ -28,7 +29,8 @@ from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 
 from egress.inspection import replies
 from egress.inspection.replies import Reply
-from egress.inspection.windows import Release, Windowed
+from egress.inspection.toll import Flooded
+from egress.inspection.windows import Release, Turn, Windowed
 from egress.limits import LIMITS
 
 if TYPE_CHECKING:
@@ -137,7 +139,27 @@ class Front1(_Bounded, _http1.Http1Server):
         return 0  # its socket says so
 
 
-class Front2(_http2.Http2Server):
+class _InTurns(_http2.Http2Connection):
+    """An end that speaks HTTP/2: its frames, and what it may send more of."""
+
+    is_flooded = False
+
+    def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
+        if isinstance(event, Release):
+            yield commands.SendData(self.conn, windowed(self).release())
+        else:
+            yield from super()._handle_event(events.DataReceived(self.conn, b"") if isinstance(event, Turn) else event)
+
+    def handle_h2_event(self, event: Any) -> CommandGenerator[bool]:
+        if not isinstance(event, Flooded):
+            return (yield from super().handle_h2_event(event))
+        self.is_flooded = True
+        yield commands.SendData(self.conn, self.h2_conn.data_to_send())  # h2 said ENHANCE_YOUR_CALM
+        yield from self.close_connection("flooded")
+        return True
+
+
+class Front2(_InTurns, _http2.Http2Server):
     """Towards a client that speaks HTTP/2."""
 
     def __init__(self, context: Any) -> None:
@@ -145,15 +167,18 @@ class Front2(_http2.Http2Server):
         windowed(self).holds = _layer_above(self).is_upload_stuck
 
     def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
-        if isinstance(event, Release):
-            yield commands.SendData(self.conn, windowed(self).release())
-            return
         if isinstance(event, said.ResponseProtocolError) and self._is_unanswered(event.stream_id):
             reply = _told(self, event)
             if reply is not None:
                 yield from self._answer(event.stream_id, reply)
                 return
         yield from super()._handle_event(event)
+
+    def handle_h2_event(self, event: Any) -> CommandGenerator[bool]:
+        """mitmproxy forgets a stream that is whole and reset in one read, and would let the request go on."""
+        if isinstance(event, StreamReset) and event.stream_id in _layer_above(self).streams:
+            self.streams.setdefault(event.stream_id, _http2.StreamState.HEADERS_RECEIVED)
+        return (yield from super().handle_h2_event(event))
 
     def _is_unanswered(self, stream_id: int) -> bool:
         return self.is_open_for_us(stream_id) and not self.h2_conn.streams[stream_id].state_machine.headers_sent
@@ -207,7 +232,7 @@ class Back1(_Bounded, _http1.Http1Client):
             yield ReceiveHttp(said.ResponseProtocolError(self.stream_id, "too long", code))
 
 
-class Back2(_http2.Http2Client):
+class Back2(_InTurns, _http2.Http2Client):
     """Towards a server that speaks HTTP/2."""
 
     def __init__(self, context: Any) -> None:
@@ -215,12 +240,6 @@ class Back2(_http2.Http2Client):
         above = _layer_above(self)
         above.backs[self.conn] = self
         windowed(self).holds = lambda ours: above.is_answer_stuck(self.their_stream_id.get(ours))
-
-    def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
-        if isinstance(event, Release):
-            yield commands.SendData(self.conn, windowed(self).release())
-        else:
-            yield from super()._handle_event(event)
 
     def unsent(self, stream_id: int) -> int:
         """Of a request, by the number that its client gave it."""

@@ -31,7 +31,7 @@ from egress.inspection.failures import Failure
 from egress.inspection.httpends import Back1, Back2, Front1, Front2, reply_for_status, response, silent, windowed
 from egress.inspection.replies import Reply
 from egress.inspection.websockets import Frames
-from egress.inspection.windows import UNSENT, Release
+from egress.inspection.windows import UNSENT, Release, Turn
 
 _LONGEST_MESSAGE = 32 * 1024 * 1024  # of a WebSocket; it is passed on when it is whole
 
@@ -64,13 +64,19 @@ class Http(http.HttpLayer):
         if isinstance(event, events.ConnectionClosed):
             self._forget(event.connection)
         for end in [self.front, *self.backs.values()]:
-            if isinstance(end, Front2 | Back2) and end.conn.connected and windowed(end).can_release:
-                yield from self.event_to_child(self.connections[end.conn], Release())
+            if isinstance(end, Front2 | Back2) and end.conn.connected:
+                yield from self._see_to(end, event)
+
+    def _see_to(self, end: Front2 | Back2, event: events.Event) -> CommandGenerator[None]:
+        if isinstance(event, Turn) and windowed(end).is_behind:
+            yield from self.event_to_child(self.connections[end.conn], Turn())
+        if end.conn.connected and windowed(end).can_release:
+            yield from self.event_to_child(self.connections[end.conn], Release())
 
     def _is_known(self, event: events.Event) -> bool:
         if isinstance(event, events.ConnectionEvent):
             return event.connection in self.connections
-        return not isinstance(event, Release)
+        return not isinstance(event, Release | Turn)
 
     def _forget(self, connection: Connection) -> None:
         """A client may have many servers after each other, and mitmproxy would keep them all."""
@@ -103,6 +109,11 @@ class Http(http.HttpLayer):
         """Does the client not take what it was sent of this answer?"""
         return self._is_full(self.context.client) or (self.front is not None and self.front.unsent(stream_id) > UNSENT)
 
+    def is_behind(self, connection: Connection) -> bool:
+        """Are there frames of it that wait for its next turn?"""
+        end = self.front if connection is self.context.client else self.backs.get(connection)
+        return isinstance(end, Front2 | Back2) and windowed(end).is_behind
+
     def reply_for(self, message: str, status: int) -> Reply:
         failure = self.failures.get(message)
         return failure.reply if failure else reply_for_status(status)
@@ -132,7 +143,8 @@ class Stream(http.HttpStream):
             return
         self._aim(request)
         yield AskingHook(self)
-        if (yield from self.check_killed(True)):
+        if (yield from self.check_killed(True)):  # taken back, while the gate was asked
+            exchange.finish(Outcome.RESET)
             yield http.DropStream(self.stream_id)
         elif exchange.refusal is not None:
             yield from self._refuse(exchange.refusal)

@@ -17,11 +17,12 @@ import h2.events
 import pytest
 from aiohttp import web
 from enginekit import HOST, Gate, Upstreams, allow, refuse
+from h2.errors import ErrorCodes
 from h2peers import Client, Server
 
 from egress.counts import GATE, Counts
 from egress.inspection.messages import Budget, Unreached
-from egress.limits import LIMITS
+from egress.limits import FRAMES, LIMITS
 
 pytestmark = pytest.mark.scenario
 
@@ -52,8 +53,8 @@ class World:
         self._closers.append(runner.cleanup)
         return await self.gate(runner.addresses[0][1])
 
-    async def raw(self, handler: Handler) -> Gate:
-        """A server that writes what it likes, over HTTP/1.1."""
+    async def raw(self, handler: Handler, alpn: str = "http/1.1") -> Gate:
+        """A server that writes what it likes."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
@@ -63,7 +64,7 @@ class World:
             finally:
                 writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=self.outside.context("http/1.1"))
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=self.outside.context(alpn))
         self._closers.append(lambda: _stopped(server))
         return await self.gate(server.sockets[0].getsockname()[1])
 
@@ -264,6 +265,84 @@ async def test_a_refused_stream_harms_no_other(world: World) -> None:
     resets = client.of(bad, h2.events.StreamReset)
     assert all(event.error_code == 0 for event in resets)
     await client.close()
+
+
+async def test_requests_that_are_taken_back_at_once_end_in_a_request_for_calm(world: World) -> None:
+    gate = await world.h2()
+    client = await Client.connect(gate.port, HOST, gate.trust)
+    other = await Client.connect(gate.port, HOST, gate.trust)
+    assert await other.whole(other.request(HOST, "/")) == b""
+    before, asked = gate.memory, len(gate.asked)
+    client.flood(20_000, HOST)
+    assert await other.whole(other.request(HOST, "/")) == b""
+    while await client.read():
+        pass
+    assert client.goodbye() == ErrorCodes.ENHANCE_YOUR_CALM
+    await gate.until(lambda: bool(gate.closed))
+    assert [(closed.flooded, closed.conn) for closed in gate.closed] == [(True, 1)]
+    assert len(gate.asked) - asked < 300
+    assert gate.memory - before < 16 * MIB
+    assert await other.whole(other.request(HOST, "/")) == b""
+    await client.close()
+    await other.close()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\0\0\x08\x06\0\0\0\0\0" + b"12345678",  # PING
+        b"\0\0\x06\x04\0\0\0\0\0" + b"\0\x04\0\0\x10\0",  # SETTINGS
+        b"\0\0\x05\x02\0\0\0\0\x01" + b"\0\0\0\0\x01",  # PRIORITY
+        b"\0\0\x04\x08\0\0\0\0\0" + b"\0\0\0\x01",  # WINDOW_UPDATE
+        b"\0\0\0\x50\0\0\0\0\0",  # of a kind that nobody knows
+    ],
+)
+async def test_frames_that_carry_nothing_end_in_a_request_for_calm(world: World, frame: bytes) -> None:
+    gate = await world.h2()
+    client = await Client.connect(gate.port, HOST, gate.trust)
+    assert await client.whole(client.request(HOST, "/")) == b""
+    before = gate.memory
+    client.write(frame * 100_000)
+    while await client.read():
+        pass
+    assert client.goodbye() == ErrorCodes.ENHANCE_YOUR_CALM
+    await gate.until(lambda: bool(gate.closed))
+    assert gate.closed[0].flooded
+    assert gate.memory - before < 16 * MIB
+    await client.close()
+
+
+async def test_a_conversation_in_many_small_pieces_with_a_ping_each_is_no_flood(world: World) -> None:
+    gate = await world.h2()
+    client = await Client.connect(gate.port, HOST, gate.trust)
+    call = client.request(HOST, "/pkg.Service/Chat", "POST", end=False)
+    for _ in range(FRAMES.idle_frames):
+        before = len(client.body(call))
+        client.h2.ping(b"12345678")
+        client.h2.increment_flow_control_window(4)
+        client.send(call, b"word")
+        while len(client.body(call)) < before + 4:
+            assert await client.read()
+        client.events[:] = [event for event in client.events if isinstance(event, h2.events.DataReceived)]
+    client.send(call, b"", end=True)
+    assert len(await client.whole(call)) == 4 * FRAMES.idle_frames
+    await client.close()
+
+
+async def test_a_server_that_floods_is_left_and_its_client_told(world: World) -> None:
+    ping = b"\0\0\x08\x06\0\0\0\0\0" + b"12345678"
+
+    async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\0\0\0\x04\0\0\0\0\0" + ping * 100_000)
+        await reader.read(-1)
+
+    gate = await world.raw(server, "h2")
+    client = await Client.connect(gate.port, HOST, gate.trust)
+    number = client.request(HOST, "/")
+    assert (await client.head(number))[":status"] == "502"
+    await client.close()
+    await gate.until(lambda: bool(gate.closed))
+    assert not gate.closed[0].flooded
 
 
 async def test_both_ways_at_once_with_trailers_masked(world: World) -> None:
