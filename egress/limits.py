@@ -35,4 +35,15 @@ class Limits(NamedTuple):
     pipe: int = 1 * MIB
 
 
+class FrameLimits(NamedTuple):
+    """What a peer of HTTP/2 may ask of the engine, which has no other numbers than these."""
+
+    idle_frames: int = 1000  # that carry nothing, at once …
+    idle_frames_a_second: int = 200  # … and from then on
+    saved_frames: int = 10_000  # that an exchange which answers its peer can have put by
+    frames_in_a_turn: int = 256  # of one connection, before others have theirs
+    questions: int = 100  # of one connection, that wait for the gate
+
+
 LIMITS = Limits()
+FRAMES = FrameLimits()

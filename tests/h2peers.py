@@ -41,6 +41,24 @@ class Client:
         self.flush()
         return number
 
+    def flood(self, count: int, host: str) -> None:
+        """That many requests, each taken back at once."""
+        for _ in range(count):
+            number = self.h2.get_next_available_stream_id()
+            head = [(":method", "GET"), (":scheme", "https"), (":authority", host), (":path", "/")]
+            self.h2.send_headers(number, head, end_stream=True)
+            self.h2.reset_stream(number, 8)
+        self.flush()
+
+    def write(self, data: bytes) -> None:
+        """Whatever it is."""
+        self._writer.write(data)
+
+    def goodbye(self) -> int | None:
+        """The code that the other side ended the connection with."""
+        codes = [event.error_code for event in self.events if isinstance(event, h2.events.ConnectionTerminated)]
+        return codes[-1] if codes else None
+
     def send(self, number: int, data: bytes, *, end: bool = False) -> None:
         self.h2.send_data(number, data, end_stream=end)
         self.flush()

@@ -61,8 +61,13 @@ def test_an_empty_secret_hides_nothing() -> None:
     assert fed(Masker([b""]), [b"abc"]) == b"abc"
 
 
-def test_fields_are_masked_in_their_values() -> None:
-    assert masked([(b"key", b"a key")], Masker([b"key"])) == ((b"key", b"a ***"),)
+def test_fields_are_masked_in_their_values_and_in_their_names() -> None:
+    assert masked([(b"a-key", b"a key")], Masker([b"key"])) == ((b"a-***", b"a ***"),)
+
+
+def test_a_name_is_masked_in_any_case_and_a_value_in_its_own() -> None:
+    fields = [(b"X-Sk-Live-1", b"sk-live-1"), (b"x-sk-live-1", b"Sk-Live-1")]
+    assert masked(fields, Masker([b"Sk-Live-1"])) == ((b"X-*********", b"sk-live-1"), (b"x-*********", b"*********"))
 
 
 def packed(text: bytes, wbits: int) -> bytes:

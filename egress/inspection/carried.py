@@ -67,7 +67,7 @@ class Carried:
             case Moved() | Closed():
                 self._moved = message.up, message.down
                 if isinstance(message, Closed):
-                    self._finish(Outcome.CLOSED if message.failure is None else Outcome.RESET)
+                    self._end(message)
 
     def answer(self, ask: Ask) -> None:
         """May this request go? On record before the engine hears of it."""
@@ -173,6 +173,13 @@ class Carried:
         if done.outcome == Outcome.REFUSED:
             return Refused(Reason.UNSUPPORTED if done.status == _UNSUPPORTED else Reason.UPLOAD_LIMIT)
         return self._unreached if done.outcome == "unreached" else None
+
+    def _end(self, closed: Closed) -> None:
+        if closed.flooded and self._outcome is None and not self.done.done():
+            refused = Refused(Reason.LIMIT, "more frames of HTTP/2 than a connection may send")
+            refused.told = True
+            self.done.set_exception(refused)
+        self._finish(Outcome.CLOSED if closed.failure is None else Outcome.RESET)
 
     def _finish(self, outcome: Outcome) -> None:
         for request in list(self._pending):

@@ -5,9 +5,6 @@ mitmproxy's own proxy server, because here nothing may be resolved or dialled, a
 up only its own request, and there is no task per hook and no lock: events wait in a queue, and each is
 worked off before the next. If the layers fail, the connection is cut; nothing passes that they did not let
 through.
-
-A side that does not take what it is sent stops the other from being read. That goes for sockets, for HTTP/2
-windows, and for requests that wait for the gate or for an upstream.
 """
 
 from __future__ import annotations
@@ -29,15 +26,15 @@ from egress.inspection import failures, milestones, replies, screening
 from egress.inspection.exchange import Exchange, Outcome
 from egress.inspection.failures import Failure
 from egress.inspection.house import House
-from egress.inspection.httpends import Back1, Front2
+from egress.inspection.httpends import Front2
 from egress.inspection.httpstream import AskingHook, Http, Stream
 from egress.inspection.messages import Closed, Done, Moved, Open, Reach, Unreached, Verdict
+from egress.inspection.pace import Pace
 from egress.inspection.peer import Peer
 from egress.inspection.tlsends import ClientTls
-from egress.inspection.windows import Release
+from egress.inspection.windows import Release, Turn
 from egress.limits import LIMITS
 
-_UNSENT = 1024 * 1024  # bytes that a side does not take, from which on the other is not read
 _SOMEWHERE = ("client", 0)  # mitmproxy wants an address to show
 
 
@@ -71,7 +68,8 @@ class Inspected:
         self._asking: dict[int, AskingHook] = {}
         self._reaching: dict[int, commands.OpenConnection] = {}
         self._opening: set[Connection] = set()
-        self._requests = self._serial = self._told = self._early = 0
+        self._pace = Pace(self._http, self._client, self._peers, self._asking, lambda: self.feed(Turn()), house.loop)
+        self._requests = self._serial = self._told = 0
         self._failure: str | None = None
         self._is_over = False
         self._quiet = house.loop.time()  # since when there is no request
@@ -97,6 +95,7 @@ class Inspected:
             _let(stream, verdict)
         self.feed(events.HookCompleted(hook))
         self._settle()
+        self._pace.answered()
 
     def reached(self, serial: int, fd: int) -> None:
         command = self._reaching.pop(serial, None)
@@ -127,7 +126,7 @@ class Inspected:
 
     def received(self, peer: Peer, data: bytes) -> None:
         if peer is self._client and (self._asking or self._opening):
-            self._early += len(data)
+            self._pace.early += len(data)
         self.feed(events.DataReceived(peer.connection, data))
         self.balance()
 
@@ -142,16 +141,7 @@ class Inspected:
             self._finish()
 
     def balance(self) -> None:
-        """Who is read on, now? HTTP/2 has windows for that, and its sockets are always read."""
-        front, backs = self._http.front, self._http.backs
-        any_full = False
-        for connection, peer in self._peers.items():
-            if peer is not self._client:
-                any_full = any_full or peer.is_full
-                back = backs.get(connection)
-                stuck = isinstance(back, Back1) and self._http.is_answer_stuck(back.stream_id)
-                peer.read(not stuck)
-        self._client.read(isinstance(front, Front2) or not (any_full or self._early > _UNSENT))
+        self._pace.balance()
 
     def relieved(self) -> None:
         """A socket takes data again."""
@@ -274,15 +264,17 @@ class Inspected:
 
     def _settle(self) -> None:
         if not self._opening and not self._asking:
-            self._early = 0
+            self._pace.early = 0
 
     def _finish(self) -> None:
-        peers, self._peers = self._peers, {}
-        for peer in peers.values():
+        peers = list(self._peers.values())
+        self._peers.clear()
+        for peer in peers:
             peer.abort()
         for exchange in list(self._exchanges.values()):
             exchange.finish(Outcome.CLOSED if exchange.answered else Outcome.RESET)
-        self._house.tell(Closed(self.conn, self._client.received, self._client.sent, self._failure))
+        flooded = isinstance(self._http.front, Front2) and self._http.front.is_flooded
+        self._house.tell(Closed(self.conn, self._client.received, self._client.sent, self._failure, flooded))
         self._over(self.conn)
         self._let_go()
 

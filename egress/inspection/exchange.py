@@ -13,6 +13,8 @@ from egress.inspection.messages import Budget, Done, Verdict
 from egress.inspection.replies import Reply
 from egress.wire.masking import Inflated, Masker
 
+EXCHANGE = "egress"  # where a flow has its own
+
 
 class Outcome(StrEnum):
     CLOSED = "closed"

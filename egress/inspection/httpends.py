@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 import h11
+from h2.events import StreamReset
 from h11._readers import ChunkedReader
 from mitmproxy.connection import ConnectionState
 from mitmproxy.http import Headers, Response
@@ -28,7 +29,8 @@ from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 
 from egress.inspection import replies
 from egress.inspection.replies import Reply
-from egress.inspection.windows import Release, Windowed
+from egress.inspection.toll import Flooded
+from egress.inspection.windows import Release, Turn, Windowed
 from egress.limits import LIMITS
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 _WAITING = 4 * LIMITS.header_bytes  # of a peer that speaks out of turn
 _HEAD_END = re.compile(rb"\n\r?\n")
+# Of a request, as the gate reads it in the clear: single blanks, lines that end in CRLF, no other control characters.
+_REQUEST_HEAD = re.compile(rb"[\x21-\xff]+ [\x21-\xff]+ [\x21-\xff]+\r\n(?:[^\x00-\x08\x0a-\x1f\x7f]+\r\n)*\r\n")
 _BY_STATUS = {reply.status: reply for reply in (replies.MALFORMED, replies.UPLOAD_LIMIT, replies.BAD_RESPONSE)}
 
 
@@ -92,6 +96,19 @@ class _Bounded(_http1.Http1Connection):
 class Front1(_Bounded, _http1.Http1Server):
     """Towards a client that speaks HTTP/1.1."""
 
+    def read_headers(self, event: events.ConnectionEvent) -> CommandGenerator[None]:
+        if isinstance(event, events.DataReceived) and self._is_loose(event.data):
+            yield from self._part(replies.MALFORMED)
+        else:
+            yield from super().read_headers(event)
+
+    def _is_loose(self, last: bytes) -> bool:
+        """Is there a whole head, and is it one that mitmproxy would forgive for how it is written?"""
+        if last and b"\n" not in last:
+            return False
+        head = bytes(self.buf)
+        return _HEAD_END.search(head) is not None and not _REQUEST_HEAD.match(head)
+
     def send(self, event: HttpEvent) -> CommandGenerator[None]:
         if isinstance(event, said.ResponseProtocolError):
             yield from self._end(event)
@@ -107,7 +124,10 @@ class Front1(_Bounded, _http1.Http1Server):
         yield commands.CloseConnection(self.conn)
 
     def too_long(self) -> CommandGenerator[None]:
-        yield commands.SendData(self.conn, _written(replies.TOO_LARGE))
+        yield from self._part(replies.TOO_LARGE)
+
+    def _part(self, reply: Reply) -> CommandGenerator[None]:
+        yield commands.SendData(self.conn, _written(reply))
         yield commands.CloseConnection(self.conn)
         self.state = self.done
 
@@ -119,7 +139,27 @@ class Front1(_Bounded, _http1.Http1Server):
         return 0  # its socket says so
 
 
-class Front2(_http2.Http2Server):
+class _InTurns(_http2.Http2Connection):
+    """An end that speaks HTTP/2: its frames, and what it may send more of."""
+
+    is_flooded = False
+
+    def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
+        if isinstance(event, Release):
+            yield commands.SendData(self.conn, windowed(self).release())
+        else:
+            yield from super()._handle_event(events.DataReceived(self.conn, b"") if isinstance(event, Turn) else event)
+
+    def handle_h2_event(self, event: Any) -> CommandGenerator[bool]:
+        if not isinstance(event, Flooded):
+            return (yield from super().handle_h2_event(event))
+        self.is_flooded = True
+        yield commands.SendData(self.conn, self.h2_conn.data_to_send())  # h2 said ENHANCE_YOUR_CALM
+        yield from self.close_connection("flooded")
+        return True
+
+
+class Front2(_InTurns, _http2.Http2Server):
     """Towards a client that speaks HTTP/2."""
 
     def __init__(self, context: Any) -> None:
@@ -127,15 +167,18 @@ class Front2(_http2.Http2Server):
         windowed(self).holds = _layer_above(self).is_upload_stuck
 
     def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
-        if isinstance(event, Release):
-            yield commands.SendData(self.conn, windowed(self).release())
-            return
         if isinstance(event, said.ResponseProtocolError) and self._is_unanswered(event.stream_id):
             reply = _told(self, event)
             if reply is not None:
                 yield from self._answer(event.stream_id, reply)
                 return
         yield from super()._handle_event(event)
+
+    def handle_h2_event(self, event: Any) -> CommandGenerator[bool]:
+        """mitmproxy forgets a stream that is whole and reset in one read, and would let the request go on."""
+        if isinstance(event, StreamReset) and event.stream_id in _layer_above(self).streams:
+            self.streams.setdefault(event.stream_id, _http2.StreamState.HEADERS_RECEIVED)
+        return (yield from super().handle_h2_event(event))
 
     def _is_unanswered(self, stream_id: int) -> bool:
         return self.is_open_for_us(stream_id) and not self.h2_conn.streams[stream_id].state_machine.headers_sent
@@ -189,7 +232,7 @@ class Back1(_Bounded, _http1.Http1Client):
             yield ReceiveHttp(said.ResponseProtocolError(self.stream_id, "too long", code))
 
 
-class Back2(_http2.Http2Client):
+class Back2(_InTurns, _http2.Http2Client):
     """Towards a server that speaks HTTP/2."""
 
     def __init__(self, context: Any) -> None:
@@ -197,12 +240,6 @@ class Back2(_http2.Http2Client):
         above = _layer_above(self)
         above.backs[self.conn] = self
         windowed(self).holds = lambda ours: above.is_answer_stuck(self.their_stream_id.get(ours))
-
-    def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
-        if isinstance(event, Release):
-            yield commands.SendData(self.conn, windowed(self).release())
-        else:
-            yield from super()._handle_event(event)
 
     def unsent(self, stream_id: int) -> int:
         """Of a request, by the number that its client gave it."""

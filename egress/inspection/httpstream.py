@@ -24,17 +24,16 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers import http
 from mitmproxy.proxy.layers.http import _events as said
-from mitmproxy.proxy.layers.websocket import WebsocketLayer
 
 from egress.inspection import replies, screening
-from egress.inspection.exchange import Exchange, Outcome
+from egress.inspection.exchange import EXCHANGE, Exchange, Outcome
 from egress.inspection.failures import Failure
 from egress.inspection.httpends import Back1, Back2, Front1, Front2, reply_for_status, response, silent, windowed
 from egress.inspection.replies import Reply
-from egress.inspection.windows import UNSENT, Release
+from egress.inspection.websockets import Frames
+from egress.inspection.windows import UNSENT, Release, Turn
 
 _LONGEST_MESSAGE = 32 * 1024 * 1024  # of a WebSocket; it is passed on when it is whole
-EXCHANGE = "egress"  # where a flow has its exchange
 
 
 @dataclass
@@ -65,13 +64,19 @@ class Http(http.HttpLayer):
         if isinstance(event, events.ConnectionClosed):
             self._forget(event.connection)
         for end in [self.front, *self.backs.values()]:
-            if isinstance(end, Front2 | Back2) and end.conn.connected and windowed(end).can_release:
-                yield from self.event_to_child(self.connections[end.conn], Release())
+            if isinstance(end, Front2 | Back2) and end.conn.connected:
+                yield from self._see_to(end, event)
+
+    def _see_to(self, end: Front2 | Back2, event: events.Event) -> CommandGenerator[None]:
+        if isinstance(event, Turn) and windowed(end).is_behind:
+            yield from self.event_to_child(self.connections[end.conn], Turn())
+        if end.conn.connected and windowed(end).can_release:
+            yield from self.event_to_child(self.connections[end.conn], Release())
 
     def _is_known(self, event: events.Event) -> bool:
         if isinstance(event, events.ConnectionEvent):
             return event.connection in self.connections
-        return not isinstance(event, Release)
+        return not isinstance(event, Release | Turn)
 
     def _forget(self, connection: Connection) -> None:
         """A client may have many servers after each other, and mitmproxy would keep them all."""
@@ -104,6 +109,11 @@ class Http(http.HttpLayer):
         """Does the client not take what it was sent of this answer?"""
         return self._is_full(self.context.client) or (self.front is not None and self.front.unsent(stream_id) > UNSENT)
 
+    def is_behind(self, connection: Connection) -> bool:
+        """Are there frames of it that wait for its next turn?"""
+        end = self.front if connection is self.context.client else self.backs.get(connection)
+        return isinstance(end, Front2 | Back2) and windowed(end).is_behind
+
     def reply_for(self, message: str, status: int) -> Reply:
         failure = self.failures.get(message)
         return failure.reply if failure else reply_for_status(status)
@@ -122,21 +132,28 @@ class Stream(http.HttpStream):
         self.flow.request, self.flow.live = request, True
         self.flow.metadata[EXCHANGE] = exchange
         exchange.whole = event.end_stream
+        if screening.has_too_many(request.headers):
+            yield from self._turn_away(replies.TOO_LARGE)
+            return
         if (yield from self.check_invalid(True)):
             yield http.DropStream(self.stream_id)
             return
         if screening.is_malformed(request, self.context.client.alpn, whole=event.end_stream):
-            self.exchange.whole = False  # where it ends is in doubt
-            yield from self._refuse(replies.MALFORMED)
+            yield from self._turn_away(replies.MALFORMED)
             return
         self._aim(request)
         yield AskingHook(self)
-        if (yield from self.check_killed(True)):
+        if (yield from self.check_killed(True)):  # taken back, while the gate was asked
+            exchange.finish(Outcome.RESET)
             yield http.DropStream(self.stream_id)
         elif exchange.refusal is not None:
             yield from self._refuse(exchange.refusal)
         else:
             yield from self._let_go(event)
+
+    def _turn_away(self, reply: Reply) -> CommandGenerator[None]:
+        self.exchange.whole = False  # where it ends is in doubt
+        yield from self._refuse(reply)
 
     def _aim(self, request: Any) -> None:
         """There is one place it can go to, whatever it says."""
@@ -220,7 +237,7 @@ class Stream(http.HttpStream):
             yield from self._cut(Outcome.REFUSED)
             return
         yield from super().passthrough(event)
-        if isinstance(self.child_layer, WebsocketLayer) and _is_bloated(self.child_layer):
+        if isinstance(self.child_layer, Frames) and _is_bloated(self.child_layer):
             yield from self._cut(Outcome.REFUSED)
 
     def _refuse(self, reply: Reply) -> CommandGenerator[None]:
@@ -277,6 +294,6 @@ class Stream(http.HttpStream):
             yield http.SendHttp(cut, self.context.server)
 
 
-def _is_bloated(layer: WebsocketLayer) -> bool:
+def _is_bloated(layer: Frames) -> bool:
     ends = (getattr(layer, "client_ws", None), getattr(layer, "server_ws", None))
     return any(sum(map(len, end.frame_buf)) > _LONGEST_MESSAGE for end in ends if end is not None)

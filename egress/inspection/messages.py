@@ -127,6 +127,7 @@ class Closed(Message, frozen=True):
     up: int
     down: int
     failure: str | None = None  # why TLS with the client or the upstream came to nothing
+    flooded: bool = False  # it was cut off, for frames that carry nothing
 
 
 ToEngine = Open | Verdict | Reached | Unreached | Stop

@@ -9,8 +9,7 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.layers.http._hooks import HttpResponseHook
 from mitmproxy.proxy.layers.websocket import WebsocketEndHook, WebsocketMessageHook
 
-from egress.inspection.exchange import Exchange, Outcome
-from egress.inspection.httpstream import EXCHANGE
+from egress.inspection.exchange import EXCHANGE, Exchange, Outcome
 from egress.wire.masking import masked
 
 

@@ -13,6 +13,7 @@ from mitmproxy.http import Headers, Request, Response
 
 from egress.inspection.exchange import Exchange
 from egress.inspection.messages import Ask, Pairs, Verdict
+from egress.limits import LIMITS
 from egress.wire.masking import CODINGS, masked
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -20,6 +21,7 @@ _TARGET = re.compile(rb"/[\x21-\x7e\x80-\xff]*|\*")
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _OPTIONS = frozenset({"close", "keep-alive", "upgrade", "te"})  # of a connection, that name no field of substance
 _HOP = ("proxy-connection", "proxy-authorization", "keep-alive", "http2-settings")
+_PARTS = ("range", "if-range")  # of an answer: a secret that is asked for in two is in neither
 _METHODS = frozenset({"CONNECT", "TRACE", "TRACK", "PRI"})  # that have no meaning inside a connection to one host
 _VERSIONS = frozenset({"HTTP/1.0", "HTTP/1.1", "HTTP/2.0"})
 
@@ -35,8 +37,14 @@ def is_malformed(request: Request, alpn: bytes | None, *, whole: bool) -> bool:
         and request.http_version in _VERSIONS
         and request.is_http2 == is_h2
         and _are_plain(request.headers)
+        and _is_chunked_or_not(request.headers)
         and not (whole and announced(request))
     )
+
+
+def has_too_many(headers: Headers) -> bool:
+    """Each line is looked at by every rule."""
+    return len(headers.fields) > LIMITS.header_count
 
 
 def announced(request: Request) -> int | None:
@@ -46,7 +54,12 @@ def announced(request: Request) -> int | None:
 
 
 def is_broken(response: Response) -> bool:
-    return not _are_plain(response.headers)
+    return has_too_many(response.headers) or not _are_plain(response.headers)
+
+
+def _is_chunked_or_not(headers: Headers) -> bool:
+    """`gzip, chunked` is a body that one server reads through and another takes as it comes."""
+    return [value.lower() for value in headers.get_all("transfer-encoding")] in ([], ["chunked"])
 
 
 def _are_plain(headers: Headers) -> bool:
@@ -99,6 +112,8 @@ def admit(request: Request, verdict: Verdict, exchange: Exchange) -> None:
     fields.pop("sec-websocket-extensions", None)  # compression: what it inflates to is known too late
     if exchange.masker is not None:
         fields["accept-encoding"] = "identity"
+        for name in _PARTS:
+            fields.pop(name, None)
 
 
 def _tame(fields: Headers) -> None:

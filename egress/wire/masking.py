@@ -45,7 +45,11 @@ class Masker:
 
     def whole(self, text: bytes) -> bytes:
         """A text that came in one piece, such as a header's value."""
-        return self._pattern.sub(lambda match: b"*" * len(match[0]), text)
+        return self._pattern.sub(_asterisks, text)
+
+    def name(self, text: bytes) -> bytes:
+        """A header's name, in which letters lose their case on the way: HTTP/2 has only small ones."""
+        return re.sub(self._pattern.pattern, _asterisks, text, flags=re.IGNORECASE)
 
     def _border(self, text: bytes, at: int) -> int:
         """Where the first thing starts that more input could make a (longer) secret of."""
@@ -100,4 +104,9 @@ class Inflated:
 
 
 def masked(fields: Sequence[tuple[bytes, bytes]], masker: Masker) -> tuple[tuple[bytes, bytes], ...]:
-    return tuple((name, masker.whole(value)) for name, value in fields)
+    """A header section. A name of asterisks is a name still."""
+    return tuple((masker.name(name), masker.whole(value)) for name, value in fields)
+
+
+def _asterisks(match: re.Match[bytes]) -> bytes:
+    return b"*" * len(match[0])

@@ -17,10 +17,12 @@ import h2.events
 import pytest
 from aiohttp import web
 from enginekit import HOST, Gate, Upstreams, allow, refuse
+from h2.errors import ErrorCodes
 from h2peers import Client, Server
 
 from egress.counts import GATE, Counts
 from egress.inspection.messages import Budget, Unreached
+from egress.limits import FRAMES, LIMITS
 
 pytestmark = pytest.mark.scenario
 
@@ -51,8 +53,8 @@ class World:
         self._closers.append(runner.cleanup)
         return await self.gate(runner.addresses[0][1])
 
-    async def raw(self, handler: Handler) -> Gate:
-        """A server that writes what it likes, over HTTP/1.1."""
+    async def raw(self, handler: Handler, alpn: str = "http/1.1") -> Gate:
+        """A server that writes what it likes."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
@@ -62,7 +64,7 @@ class World:
             finally:
                 writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=self.outside.context("http/1.1"))
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=self.outside.context(alpn))
         self._closers.append(lambda: _stopped(server))
         return await self.gate(server.sockets[0].getsockname()[1])
 
@@ -265,6 +267,84 @@ async def test_a_refused_stream_harms_no_other(world: World) -> None:
     await client.close()
 
 
+async def test_requests_that_are_taken_back_at_once_end_in_a_request_for_calm(world: World) -> None:
+    gate = await world.h2()
+    client = await Client.connect(gate.port, HOST, gate.trust)
+    other = await Client.connect(gate.port, HOST, gate.trust)
+    assert await other.whole(other.request(HOST, "/")) == b""
+    before, asked = gate.memory, len(gate.asked)
+    client.flood(20_000, HOST)
+    assert await other.whole(other.request(HOST, "/")) == b""
+    while await client.read():
+        pass
+    assert client.goodbye() == ErrorCodes.ENHANCE_YOUR_CALM
+    await gate.until(lambda: bool(gate.closed))
+    assert [(closed.flooded, closed.conn) for closed in gate.closed] == [(True, 1)]
+    assert len(gate.asked) - asked < 300
+    assert gate.memory - before < 16 * MIB
+    assert await other.whole(other.request(HOST, "/")) == b""
+    await client.close()
+    await other.close()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\0\0\x08\x06\0\0\0\0\0" + b"12345678",  # PING
+        b"\0\0\x06\x04\0\0\0\0\0" + b"\0\x04\0\0\x10\0",  # SETTINGS
+        b"\0\0\x05\x02\0\0\0\0\x01" + b"\0\0\0\0\x01",  # PRIORITY
+        b"\0\0\x04\x08\0\0\0\0\0" + b"\0\0\0\x01",  # WINDOW_UPDATE
+        b"\0\0\0\x50\0\0\0\0\0",  # of a kind that nobody knows
+    ],
+)
+async def test_frames_that_carry_nothing_end_in_a_request_for_calm(world: World, frame: bytes) -> None:
+    gate = await world.h2()
+    client = await Client.connect(gate.port, HOST, gate.trust)
+    assert await client.whole(client.request(HOST, "/")) == b""
+    before = gate.memory
+    client.write(frame * 100_000)
+    while await client.read():
+        pass
+    assert client.goodbye() == ErrorCodes.ENHANCE_YOUR_CALM
+    await gate.until(lambda: bool(gate.closed))
+    assert gate.closed[0].flooded
+    assert gate.memory - before < 16 * MIB
+    await client.close()
+
+
+async def test_a_conversation_in_many_small_pieces_with_a_ping_each_is_no_flood(world: World) -> None:
+    gate = await world.h2()
+    client = await Client.connect(gate.port, HOST, gate.trust)
+    call = client.request(HOST, "/pkg.Service/Chat", "POST", end=False)
+    for _ in range(FRAMES.idle_frames):
+        before = len(client.body(call))
+        client.h2.ping(b"12345678")
+        client.h2.increment_flow_control_window(4)
+        client.send(call, b"word")
+        while len(client.body(call)) < before + 4:
+            assert await client.read()
+        client.events[:] = [event for event in client.events if isinstance(event, h2.events.DataReceived)]
+    client.send(call, b"", end=True)
+    assert len(await client.whole(call)) == 4 * FRAMES.idle_frames
+    await client.close()
+
+
+async def test_a_server_that_floods_is_left_and_its_client_told(world: World) -> None:
+    ping = b"\0\0\x08\x06\0\0\0\0\0" + b"12345678"
+
+    async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\0\0\0\x04\0\0\0\0\0" + ping * 100_000)
+        await reader.read(-1)
+
+    gate = await world.raw(server, "h2")
+    client = await Client.connect(gate.port, HOST, gate.trust)
+    number = client.request(HOST, "/")
+    assert (await client.head(number))[":status"] == "502"
+    await client.close()
+    await gate.until(lambda: bool(gate.closed))
+    assert not gate.closed[0].flooded
+
+
 async def test_both_ways_at_once_with_trailers_masked(world: World) -> None:
     gate = await world.h2()
     gate.judge = lambda ask: allow(ask, mask=[b"s3cret"])
@@ -338,6 +418,19 @@ async def test_a_request_that_would_be_two_is_not_even_asked_about(world: World,
         "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
         "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: +3\r\n\r\nabc",
         "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: xchunked\r\n\r\nabc",
+        "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: deflate ,\tchunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: chunked\x0c\r\n\r\n0\r\n\r\n",
+        "GET / HTTP/1.1\nHost: H\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: H\r\nX: y\n\r\n",
+        "GET / HTTP/1.1\r\nX: y\nHost: H\r\n\n",
+        "GET\t/ HTTP/1.1\r\nHost: H\r\n\r\n",
+        "GET /\tHTTP/1.1\r\nHost: H\r\n\r\n",
+        "GET  / HTTP/1.1\r\nHost: H\r\n\r\n",
+        " GET / HTTP/1.1\r\nHost: H\r\n\r\n",
+        "GET / HTTP/1.1 \r\nHost: H\r\n\r\n",
+        "GET /\x0bHTTP/1.1\r\nHost: H\r\n\r\n",
         "GET / HTTP/1.1\r\nHost : H\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: H\r\n folded: yes\r\n\r\n",
         "GET / HTTP/2.0\r\nHost: H\r\n\r\n",
@@ -418,9 +511,50 @@ async def test_a_header_section_without_end_is_431(world: World) -> None:
     assert gate.asked == []
 
 
+async def test_a_loose_head_is_malformed_however_it_is_cut_into_pieces(world: World) -> None:
+    gate = await world.app(echo)
+    reader, writer = await asyncio.open_connection("127.0.0.1", gate.port, ssl=gate.trust, server_hostname=HOST)
+    for byte in f"GET / HTTP/1.1\nHost: {HOST}\r\n\r\n".encode():
+        writer.write(bytes((byte,)))
+        await writer.drain()
+    assert head_of(await asyncio.wait_for(reader.read(-1), 20)).startswith(b"HTTP/1.1 400")
+    assert gate.asked == []
+    writer.close()
+
+
+MANY = [(f"x-{number}", "") for number in range(LIMITS.header_count)]
+
+
+async def test_more_header_lines_than_may_be_are_431(world: World) -> None:
+    async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+
+    gate = await world.raw(server)
+    lines = [f"{name}:\r\n" for name, _ in MANY]
+    fits = await say(gate, f"GET / HTTP/1.1\r\nHost: {HOST}\r\n{''.join(lines[1:])}\r\n".encode())
+    assert head_of(fits) == b"HTTP/1.1 204 No Content"
+    answer = await say(gate, f"GET / HTTP/1.1\r\nHost: {HOST}\r\n{''.join(lines)}\r\n".encode())
+    assert head_of(answer) == b"HTTP/1.1 431 Refused by egress: too_large"
+    assert len(gate.asked) == 1
+
+
+async def test_more_header_lines_than_may_be_harm_no_other_stream(world: World) -> None:
+    gate = await world.h2()
+    client = await Client.connect(gate.port, HOST, gate.trust)
+    bad = client.request(HOST, "/", more=[*MANY, ("x-more", "")])
+    good = client.request(HOST, "/", more=MANY)
+    assert (await client.head(bad))[":status"] == "431"
+    assert (await client.head(good))[":status"] == "200"
+    assert len(gate.asked) == 1
+    await client.close()
+
+
 @pytest.mark.parametrize(
     "answer",
     [
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * (LIMITS.header_count + 1) + b"\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
         b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
@@ -476,6 +610,30 @@ async def test_a_compressed_answer_is_looked_through_or_refused(world: World, co
         assert "content-encoding" not in head
 
 
+@pytest.mark.parametrize("version", ["--http1.1", "--http2"])
+async def test_a_part_of_an_answer_is_asked_for_only_where_nothing_is_masked(world: World, version: str) -> None:
+    async def ranges(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=f"{request.headers.get('range')} {request.headers.get('if-range')}")
+
+    gate = await world.app(ranges)
+    words = ("-H", "range: bytes=0-9", "-H", 'if-range: "tag"', version)
+    assert (await curl(gate, "/", *words))[2] == 'bytes=0-9 "tag"'
+    gate.judge = lambda ask: allow(ask, mask=[SECRET])
+    assert (await curl(gate, "/", *words))[2] == "None None"
+
+
+@pytest.mark.parametrize("version", ["--http1.1", "--http2"])
+async def test_the_name_of_a_header_is_masked_too(world: World, version: str) -> None:
+    async def named(request: web.Request) -> web.StreamResponse:
+        return web.Response(headers={f"X-{SECRET.decode().upper()}": "1"})
+
+    gate = await world.app(named)
+    gate.judge = lambda ask: allow(ask, mask=[SECRET])
+    _, head, _ = await curl(gate, "/", version)
+    assert f"x-{STARS.decode()}: 1" in head
+    assert SECRET.decode() not in head
+
+
 async def test_events_pass_as_they_come_and_are_masked_across_pieces(world: World) -> None:
     go = asyncio.Event()
 
@@ -517,6 +675,40 @@ async def test_a_websocket_passes_messages_and_masks_the_servers(world: World) -
     await gate.until(lambda: bool(gate.done))
     assert (gate.done[0].status, gate.done[0].outcome) == (101, "closed")
     assert gate.done[0].up > 0
+
+
+async def test_a_websocket_masks_pings_pongs_and_why_it_was_closed(world: World) -> None:
+    async def telling(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(autoping=False)
+        await socket.prepare(request)
+        await socket.ping(b"ping " + SECRET)
+        await socket.pong(b"pong " + SECRET)
+        await socket.close(code=4001, message=b"no such key: " + SECRET)
+        return socket
+
+    gate = await world.app(telling)
+    gate.judge = lambda ask: allow(ask, mask=[SECRET])
+    async with (
+        aiohttp.ClientSession(connector=_to(gate)) as session,
+        session.ws_connect(f"https://{HOST}/", autoping=False, autoclose=False) as socket,
+    ):
+        heard = [await socket.receive(timeout=10) for _ in range(3)]
+    assert [(message.type, bytes(message.data)) for message in heard[:2]] == [
+        (aiohttp.WSMsgType.PING, b"ping " + STARS),
+        (aiohttp.WSMsgType.PONG, b"pong " + STARS),
+    ]
+    assert (heard[2].data, heard[2].extra) == (4001, "no such key: " + STARS.decode())
+
+
+async def test_what_a_websocket_sends_in_pings_counts(world: World) -> None:
+    gate = await world.app(shout)
+    gate.judge = lambda ask: allow(ask, budget=Budget(request=1000))
+    async with aiohttp.ClientSession(connector=_to(gate)) as session, session.ws_connect(f"https://{HOST}/") as socket:
+        for _ in range(20):
+            await socket.ping(b"p" * 100)
+        assert (await socket.receive(timeout=10)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSE)
+    await gate.until(lambda: bool(gate.done))
+    assert gate.done[0].outcome == "refused"
 
 
 async def test_a_websocket_over_its_budget_is_cut_off(world: World) -> None:

@@ -12,7 +12,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -1001,14 +1001,36 @@ class TestFloods:
             assert client.hear().status in (400, 431)
         assert world.arrived == []
 
-    def test_streams_that_are_reset_at_once_cost_little(self, world: World) -> None:
-        world.ask("h2", "both", "GET /ok")
+    def test_one_that_asks_for_hundreds_of_lines_to_be_judged(self, world: World) -> None:
+        with world.inside.http1("both.test") as client:
+            client.say(request("GET /ok", "both", "a:\r\n" * 15_000))
+            assert client.hear().told == (431, "too_large")
+        assert world.ask("h2", "both", "GET /ok", [(f"x-{number}", "") for number in range(300)]).status == 431
+        assert world.gate.records(via="inspect") == []
+        assert world.arrived == []
+
+    @pytest.mark.parametrize(("host", "path"), [("both", "/ok"), ("both", "/refused"), ("downgraded", "/ok")])
+    def test_streams_that_are_reset_at_once_cost_little(self, world: World, host: str, path: str) -> None:
+        world.ask("h2", host, "GET /ok")
         before = world.resident
-        with world.inside.http2("both.test") as client:
+        with world.inside.http2(f"{host}.test") as client, suppress(OSError):  # it is cut off
             for _ in range(10_000):
                 number = client.h2.get_next_available_stream_id()
-                client.h2.send_headers(number, head("both"), end_stream=True)
+                client.h2.send_headers(number, head(host, path), end_stream=True)
                 client.h2.reset_stream(number, 8)
                 client.flush()
-        assert world.ask("h2", "both", "GET /ok").status == 200
-        assert world.resident - before < 64 * MIB
+        until(lambda: "limit" in world.refusals)
+        assert world.ask("h2", host, "GET /ok").status == 200
+        assert world.resident - before < 16 * MIB
+        assert world.refusals.count("limit") == 1
+        (limit,) = world.gate.records(event="decision", reason="limit")
+        assert (limit["via"], limit["host"]) == ("connect", f"{host}.test")
+        assert len(world.gate.records(event="decision", via="inspect")) < 1000
+
+    def test_others_are_served_while_one_sends_pings_without_end(self, world: World) -> None:
+        with world.inside.http2("both.test") as flood, world.inside.http2("both.test") as client:
+            with suppress(OSError):
+                for _ in range(100):
+                    flood.sock.sendall((b"\0\0\x08\x06\0\0\0\0\0" + b"12345678") * 1000)
+            assert client.hear(client.ask(head("both"))).status == 200
+        until(lambda: world.refusals == ["limit"])
