@@ -12,7 +12,8 @@ them leaves the sandbox at the next prompt. Others hold secrets that a run must 
 A path is held by a mount on it, and its parents by mounts onto themselves: the kernel refuses to rename or
 remove a mount point (EBUSY), so a directory cannot be moved aside to put another in its place. Matches
 further down are mounts too, but their parents are not: the content is kept, while the directory around it
-may move. Links across mounts fail (EXDEV), so a hard link leads nowhere.
+may move. Not so around a repository: git looks for it by its path, and would find another one there. Links
+across mounts fail (EXDEV), so a hard link leads nowhere; so does a rename, where programs copy instead.
 
 What does not exist has no place for a mount, and the kernel has no other way to forbid a name: Landlock
 and seccomp cannot tell `.env` from `notes.txt`, and an overlay with the project as its upper layer leaves
@@ -23,7 +24,7 @@ What this cannot do. A file that the host itself replaces during the run (an edi
 `git config`) takes the mount away with the old file, and the new one is as writable as the rest: to put a
 mount on it from outside one would have to follow paths that the sandbox can change meanwhile. A second
 name that a file had before the run (a hard link) stays as it was. A repository that the sandbox makes in a
-directory of the project has hooks of its own: think before running git in there.
+directory of the project has hooks of its own: `launcher.aftermath` tells of it.
 """
 
 from __future__ import annotations
@@ -86,14 +87,15 @@ PROJECT = (
 )
 
 # In every git directory. `commondir` moves all of git's configuration elsewhere by merely existing; a
-# placeholder must exist too, so it says "here", which is what git assumes without it.
+# placeholder must exist too, so it says "here", which is what git assumes without it. Nor does git run with a
+# configuration that it cannot open.
 GIT_COMMONDIR = Guard("commondir", "would move git's configuration", stand_in=".\n")
 GIT = (
     Guard("hooks/", "git runs these on the host"),
     Guard("config", "names programs that git runs: fsmonitor, filters, pagers, ssh"),
     GIT_COMMONDIR,
 )
-GIT_PER_WORKTREE = Guard("config.worktree", "names programs that git runs")
+GIT_PER_WORKTREE = Guard("config.worktree", "names programs that git runs", stand_in="\n")
 GIT_FILE = Guard(".git", "says where the git directory is")
 NO_GIT = Guard(".git/", "a repository made inside would have hooks of its own; `git init` first")
 

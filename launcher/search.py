@@ -94,7 +94,7 @@ def search(root: str, patterns: Patterns) -> Search:
     level, looked = [""], 0
     for _ in range(DEEPEST):
         below: list[str] = []
-        for entry, path in _entries(root, level):
+        for entry, path in entries(root, level):
             looked += 1
             guard = patterns.find(entry.name, path)
             if guard is not None and not entry.is_symlink():
@@ -119,11 +119,11 @@ def _is_socket(entry: os.DirEntry[str]) -> bool:
     return stat.S_ISSOCK(mode) and not is_placeholder(mode)
 
 
-def _entries(root: str, level: list[str]) -> Iterator[tuple[os.DirEntry[str], str]]:
+def entries(root: str, level: list[str]) -> Iterator[tuple[os.DirEntry[str], str]]:
     for directory in level:
         try:
-            with os.scandir(f"{root}/{directory}") as entries:
-                for entry in entries:
+            with os.scandir(f"{root}/{directory}") as listed:
+                for entry in listed:
                     yield entry, directory + entry.name
         except OSError:  # not ours to read, or gone
             continue

@@ -304,7 +304,7 @@ def test_a_project_too_large_to_be_searched_is_warned_of(home: Path, monkeypatch
 def test_repositories_beyond_those_looked_after_are_warned_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b"):
         subprocess.run(["git", "init", "-q", str(home / "project" / name)], check=True)
-    assert sorted(made(home).repositories) == ["a/.git", "b/.git"]
+    assert sorted(known.path for known in made(home).repositories.known) == ["a/.git", "b/.git"]
     monkeypatch.setattr(survey, "MOST_NESTED", 1)
     assert made(home).warnings == ("1 more repositories lie in the project, and their hooks are writable",)
 
@@ -346,13 +346,32 @@ def test_a_placeholder_of_another_run_counts_as_missing(home: Path) -> None:
     assert ".env" in [place.path for place in found.placeholders]
 
 
-def test_hooks_of_repositories_further_down_are_protected_and_their_directories_may_move(home: Path) -> None:
+def test_hooks_of_repositories_further_down_are_protected_and_their_directories_stay(home: Path) -> None:
     subprocess.run(["git", "init", "-q", str(home / "project/vendor/x")], check=True)
     found = made(home)
     assert kind(found, home / "project/vendor/x/.git/hooks/pre-commit") is Kind.READ
+    assert kind(found, home / "project/vendor/x/file") is Kind.WRITE
     paths = [mount.path for mount in found.mounts]
-    assert str(home / "project/vendor/x/.git") in paths
-    assert str(home / "project/vendor") not in paths
+    assert {str(home / "project" / name) for name in ("vendor", "vendor/x", "vendor/x/.git")} <= set(paths)
+
+
+def test_a_submodule_stays_where_it_is_however_deep_that_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, path = home / "project", "node_modules/deep/sub"
+    as_me = ["git", "-c", "user.name=n", "-c", "user.email=e", "-c", "protocol.file.allow=always", "-C"]
+    subprocess.run(["git", "init", "-q", str(home / "other")], check=True)
+    subprocess.run([*as_me, str(home / "other"), "commit", "-q", "--allow-empty", "-m", "one"], check=True)
+    subprocess.run([*as_me, str(project), "submodule", "add", "-q", str(home / "other"), path], check=True)
+    monkeypatch.setattr(survey, "MOST_NESTED", 0)
+    found = made(home)
+    assert found.warnings == ()
+    assert kind(found, project / path / ".git") is Kind.READ
+    pinned = {mount.path for mount in found.mounts if mount.why == "stays where it is"}
+    assert {str(project / name) for name in ("node_modules", "node_modules/deep", path)} <= pinned
+    [known] = found.repositories.known
+    status = (project / path / ".git").lstat()
+    assert known == (f"{path}/.git", status.st_dev, status.st_ino)
+    given_up = made(home, write=(str(project / path / ".git"),))
+    assert not {mount.path for mount in given_up.mounts} & {str(project / "node_modules"), str(project / path)}
 
 
 def test_a_bound_socket_in_a_visible_place_is_closed(home: Path) -> None:
