@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from egress.record import NamedTuple
 from launcher.mounts import PlanError
@@ -129,8 +129,8 @@ def entries(root: str, level: list[str]) -> Iterator[tuple[os.DirEntry[str], str
             continue
 
 
-def locate(root: str, guard: Guard) -> Found | None:
-    """What is at a guard's path now, part by part. None: nothing to hold, and nothing can come there."""
+def locate(root: str, guard: Guard, lifted: Container[str] = ()) -> Found | None:
+    """What is at a guard's path now, part by part. None: nothing to hold, and nothing can come there; or given up."""
     parts = guard.path.rstrip("/").split("/")
     for count in range(1, len(parts) + 1):
         path = "/".join(parts[:count])
@@ -139,6 +139,8 @@ def locate(root: str, guard: Guard) -> Found | None:
         if mode is None or is_placeholder(mode):
             return _absent(root, path, guard, is_dir=not is_last or guard.path.endswith("/"))
         if stat.S_ISLNK(mode):
+            if f"{root}/{path}" in lifted:
+                return None
             raise PlanError(
                 f"{path!r} in {root!r} is a symbolic link: it is to be protected, and a link can be replaced",
                 f"put what it points to in its place, or give it up with --rw {path}",

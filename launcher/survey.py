@@ -233,7 +233,7 @@ def _protected(
 ) -> tuple[Found, ...]:
     exact = [(project, row) for row in rows if not is_pattern(row.path)]
     wanted = [(root, guard) for root, guard in (*guards, *exact) if f"{root}/{guard.path.rstrip('/')}" not in lifted]
-    found = [locate(root, guard) for root, guard in wanted]
+    found = [locate(root, guard, lifted) for root, guard in wanted]
     order = {row.path: place for place, row in enumerate(rows)}
     first = sorted(matched.found, key=lambda it: order[it.guard.path])[:MOST_MATCHES]
     return (*(it for it in found if it is not None), *first)

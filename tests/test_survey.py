@@ -187,6 +187,18 @@ def test_what_is_asked_to_be_writable_is_not_protected(home: Path) -> None:
     assert covering(found.mounts, f"{home}/.claude/settings.json").path == f"{home}/.claude"
 
 
+@pytest.mark.parametrize("name", [".claude", ".claude/settings.json"])
+def test_a_link_that_cannot_be_protected_can_be_given_up(home: Path, name: str) -> None:
+    link = home / "project" / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to("elsewhere")
+    with pytest.raises(PlanError, match="is a symbolic link") as refusal:
+        made(home)
+    assert refusal.value.hint.endswith(f"--rw {name}")
+    found = made(home, directory=str(home / "project"), write=(name,))
+    assert covering(found.mounts, str(link)).kind is Kind.WRITE
+
+
 def test_a_grant_may_be_writable_in_what_is_readable_in_what_is_writable(home: Path) -> None:
     (home / "data/raw/out").mkdir(parents=True)
     found = made(home, write=("~/data", "~/data/raw/out"), read=("~/data/raw",))
