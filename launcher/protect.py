@@ -66,23 +66,58 @@ class Found(NamedTuple):
 
 # In the project. Where there are more matches than mounts to spare the first rows come first, so the pattern
 # that others' files match most is the last. Not here: .gitmodules and .gitattributes, which only name what
-# git's own configuration must allow; package.json, Makefiles and tests, which run when someone runs them.
+# git's own configuration must allow; package.json, Makefiles and tests, which run when someone runs them; nor
+# what agents only read, as rules, steering and specifications, which are content of the project like others.
+_SETTINGS = "what the agent may do, and programs it runs"
+_SERVERS = "agents start the servers it names"
+_TASKS = "editors run its tasks and the programs it names"
+_INSTRUCTIONS = "instructions to agents outside, and what they may run"
+_START_UP = "an editor set up for it runs it on entering the directory"
 PROJECT = (
     Guard(".env", "settings and secrets of the application"),
     Guard(".env.*", "settings and secrets of the application"),
     Guard("*.key", "private keys"),
     Guard(".envrc", "direnv runs it on entering the directory"),
-    Guard(".vscode/", "editors run its tasks and the programs it names"),
-    Guard(".idea/", "editors run its tasks and the programs it names"),
-    Guard(".mcp.json", "agents start the servers it names"),
+    Guard(".vscode/", _TASKS),
+    Guard(".idea/", _TASKS),
+    Guard(".mcp.json", _SERVERS),
     Guard(".claude/settings.json", "what the agent may do, and hooks it runs", inside="{}\n"),
     Guard(".claude/settings.local.json", "what the agent may do, and hooks it runs", inside="{}\n"),
     Guard(".claude/hooks/", "programs that the agent runs"),
-    Guard(".claude/agents/", "instructions to agents outside, and what they may run"),
-    Guard(".claude/commands/", "instructions to agents outside, and what they may run"),
-    Guard(".claude/skills/", "instructions to agents outside, and what they may run"),
+    Guard(".claude/agents/", _INSTRUCTIONS),
+    Guard(".claude/commands/", _INSTRUCTIONS),
+    Guard(".claude/skills/", _INSTRUCTIONS),
+    Guard(".cursor/mcp.json", _SERVERS, inside="{}\n"),
+    Guard(".cursor/hooks.json", _SETTINGS, inside="{}\n"),
+    Guard(".cursor/hooks/", "programs that the agent runs"),
+    Guard(".cursor/cli.json", _SETTINGS, inside="{}\n"),
+    Guard(".cursor/worktrees.json", "programs that the agent runs", inside="{}\n"),
+    Guard(".cursor/agents/", _INSTRUCTIONS),
+    Guard(".cursor/commands/", _INSTRUCTIONS),
+    Guard(".cursor/skills/", _INSTRUCTIONS),
+    Guard(".codex/", _SETTINGS),
+    Guard(".gemini/", _SETTINGS),
+    Guard(".opencode/", _SETTINGS),
+    Guard("opencode.json", _SETTINGS, inside="{}\n"),
+    Guard("opencode.jsonc", _SETTINGS, inside="{}\n"),
+    Guard(".kiro/settings/", _SERVERS),
+    Guard(".kiro/hooks/", "programs that the agent runs"),
+    Guard(".kiro/agents/", _INSTRUCTIONS),
+    Guard(".kiro/skills/", _INSTRUCTIONS),
+    Guard(".windsurf/hooks.json", _SETTINGS, inside="{}\n"),
+    Guard(".zed/", _TASKS),
+    Guard("*.code-workspace", _TASKS),
+    Guard(".devcontainer/", "editors run what it names on the host, before there is a container"),
+    Guard(".devcontainer.json", "editors run what it names on the host, before there is a container"),
+    Guard(".exrc", _START_UP),
+    Guard(".vimrc", _START_UP),
+    Guard(".nvimrc", _START_UP),
+    Guard(".nvim.lua", _START_UP),
     Guard(".husky/", "git runs these on commit"),
     Guard(".pre-commit-config.y*ml", "git runs what it names on commit"),
+    Guard("lefthook.*", "git runs what it names on commit"),
+    Guard(".lefthook.*", "git runs what it names on commit"),
+    Guard("lefthook-local.yml", "git runs what it names on commit", inside="{}\n"),
     Guard("*.pem", "keys and certificates"),
 )
 
@@ -110,9 +145,9 @@ CLAUDE = (
     Guard("local", "the agent itself, where it is installed here", hold=False),
     Guard("statusline.sh", "settings may name it, for the agent to run", hold=False),
     Guard("statusline-command.sh", "settings may name it, for the agent to run", hold=False),
-    Guard("agents/", "instructions to agents outside, and what they may run"),
-    Guard("commands/", "instructions to agents outside, and what they may run"),
-    Guard("skills/", "instructions to agents outside, and what they may run"),
+    Guard("agents/", _INSTRUCTIONS),
+    Guard("commands/", _INSTRUCTIONS),
+    Guard("skills/", _INSTRUCTIONS),
 )
 
 

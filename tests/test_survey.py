@@ -93,6 +93,19 @@ def test_so_it_is_in_the_project(home: Path, name: str) -> None:
     assert kind(made(home), home / "project/.claude/notes") is Kind.WRITE
 
 
+@pytest.mark.parametrize(
+    ("kept", "free"),
+    [(".cursor/mcp.json", ".cursor/rules/x.mdc"), (".kiro/settings/mcp.json", ".kiro/specs/x.md")],
+)
+def test_what_agents_run_is_protected_and_what_they_only_read_is_not(home: Path, kept: str, free: str) -> None:
+    for name in (kept, free):
+        (home / "project" / name).parent.mkdir(parents=True)
+        (home / "project" / name).write_text("x")
+    found = made(home)
+    assert kind(found, home / "project" / kept) is Kind.READ
+    assert kind(found, home / "project" / free) is Kind.WRITE
+
+
 def test_a_file_that_is_a_link_is_seen_where_it_leads_and_where_it_is(home: Path) -> None:
     (home / "dotfiles").mkdir()
     (home / ".gitconfig").rename(home / "dotfiles/gitconfig")
