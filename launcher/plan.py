@@ -44,6 +44,22 @@ class Hidden(NamedTuple):
     is_dir: bool
 
 
+class Repository(NamedTuple):
+    """One of the repositories below the project, by its `.git`."""
+
+    path: str
+    device: int
+    inode: int
+
+
+class Repositories(NamedTuple):
+    """Those that are known before the run, so that its end can tell what became of them."""
+
+    known: tuple[Repository, ...] = ()
+    complete: bool = True  # no other was there where a search looks
+    since: int = 0  # when that was, in nanoseconds
+
+
 class Facts(NamedTuple):
     environ: Mapping[str, str]
     user: str
@@ -63,7 +79,7 @@ class Facts(NamedTuple):
     texts: tuple[Mount, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    repositories: tuple[str, ...] = ()
+    repositories: Repositories = Repositories()
 
 
 class Placeholder(NamedTuple):
@@ -87,7 +103,7 @@ class Plan(NamedTuple):
     notes: tuple[str, ...] = ()  # told when asked
     warnings: tuple[str, ...] = ()  # told always: something that is promised does not hold here
     project: str = ""
-    repositories: tuple[str, ...] = ()  # paths of .git entries below the project, before the run
+    repositories: Repositories = Repositories()
     hostname: str = HOSTNAME
 
 

@@ -4,13 +4,17 @@ A linked worktree or a submodule has its git directory elsewhere, named by a `.g
 write there. But that file lies in the project, where a run may have written it: it could as well name
 ~/.ssh. So a git directory elsewhere is only believed when it names the project in return, which takes
 having written there. Git keeps such names: a worktree's in `gitdir`, a submodule's in its `config`.
+
+The same names, read the other way, say where in the project git will look for its submodules and worktrees.
+Whoever could put another repository there would have its programs run by a `git status` at the top, so the
+`.git` in each is guarded, wherever it is: in a directory that the search passes over, or too deep for it.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from egress.record import NamedTuple
 from launcher import gitconfig
@@ -53,6 +57,14 @@ def too_wide(path: str, home: str) -> str:
     return ""
 
 
+class _Place(NamedTuple):
+    """Where a git directory is found, and whose it is."""
+
+    root: str  # the writable directory that it is in
+    project: str
+    home: str
+
+
 class Repository(NamedTuple):
     guards: tuple[tuple[str, Guard], ...] = ()  # with the directory that each is for
     elsewhere: tuple[str, ...] = ()  # git directories outside of the project, to be writable
@@ -69,7 +81,7 @@ def repository(project: str, home: str = "") -> Repository:
         return _linked(project, home)
     if not os.path.exists(f"{path}/HEAD"):
         return Repository(((project, NO_GIT),), notes=_without_repository(project))
-    return Repository(tuple(_git_guards(project, project, path, home)))
+    return Repository(tuple(_git_guards(_Place(project, project, home), path, project)))
 
 
 def other_tree(tree: str, home: str) -> Iterator[tuple[str, Guard]]:
@@ -79,16 +91,31 @@ def other_tree(tree: str, home: str) -> Iterator[tuple[str, Guard]]:
         yield tree, GIT_FILE
     for directory in (f"{tree}/.git", tree):
         if os.path.isfile(f"{directory}/HEAD") and os.path.isdir(f"{directory}/objects"):
-            yield from _git_guards(tree, tree, directory, home)
+            yield from _git_guards(_Place(tree, tree, home), directory, tree)
 
 
-def nested(project: str, path: str) -> Iterator[tuple[str, Guard]]:
+def nested(project: str, path: str, home: str) -> Iterator[tuple[str, Guard]]:
     """The guards of a repository further down, whose `.git` is at a path in the project."""
-    mode = _mode(f"{project}/{path}")
+    git, place = f"{project}/{path}", _Place(project, project, home)
+    mode = _mode(git)
     if mode is not None and stat.S_ISREG(mode):
         yield project, GIT_FILE._replace(path=path)
+        yield from _apart(place, git)
     elif mode is not None and stat.S_ISDIR(mode):
-        yield from _below(project, f"{project}/{path}", GIT)
+        yield from _git_guards(place, git, os.path.dirname(git))
+
+
+def _apart(place: _Place, git_file: str) -> Iterator[tuple[str, Guard]]:
+    """The guards of a git directory that lies elsewhere in the project, and not in the project's own."""
+    directory = os.path.realpath(_target(git_file))
+    is_here = gitconfig.inside(directory, place.project) and not is_within(directory, f"{place.project}/.git")
+    if is_here and os.path.isfile(f"{directory}/HEAD"):
+        yield from _git_guards(place, directory, os.path.dirname(git_file))
+
+
+def _target(git_file: str) -> str:
+    said = read_text(git_file).removeprefix("gitdir:").strip()
+    return os.path.join(os.path.dirname(git_file), said)
 
 
 def _linked(project: str, home: str) -> Repository:
@@ -99,11 +126,11 @@ def _linked(project: str, home: str) -> Repository:
     if not target or not os.path.isfile(f"{directory}/HEAD"):
         return Repository((git_file,), notes=(f"'.git' names {target!r}, which is no git directory",))
     if is_within(directory, project):
-        return Repository((git_file, *_git_guards(project, project, directory, home)))
+        return Repository((git_file, *_git_guards(_Place(project, project, home), directory, project)))
     common = _common_directory(directory)
     if not _names_in_return(directory, common, project):
         return Repository((git_file,), notes=(f"'.git' names {directory!r}, which does not name this project",))
-    return Repository((git_file, *_git_guards(common, project, common, home)), elsewhere=(common,))
+    return Repository((git_file, *_git_guards(_Place(common, project, home), common, project)), elsewhere=(common,))
 
 
 def _common_directory(directory: str) -> str:
@@ -121,18 +148,48 @@ def _names_in_return(directory: str, common: str, project: str) -> bool:
     return any(os.path.realpath(os.path.join(directory, path)) == project for path in worktrees)
 
 
-def _git_guards(root: str, project: str, directory: str, home: str) -> Iterator[tuple[str, Guard]]:
-    """Guards for a git directory in a writable root, its submodules and worktrees included."""
+def _git_guards(place: _Place, directory: str, top: str) -> Iterator[tuple[str, Guard]]:
+    """Guards for the git directory of a working tree, and for its submodules and worktrees."""
+    per_worktree = yield from _own_guards(place, directory, top)
+    yield from _module_guards(place, directory)
+    for worktree in _directories(f"{directory}/worktrees"):
+        yield from _below(place.root, worktree, (GIT_COMMONDIR._replace(hold=False), *per_worktree))
+        yield from _pointer(place, os.path.join(worktree, read_text(f"{worktree}/gitdir").strip()))
+        yield from _module_guards(place, worktree)
+
+
+def _own_guards(place: _Place, directory: str, top: str) -> Generator[tuple[str, Guard], None, tuple[Guard, ...]]:
+    """Guards for one git directory; returns those that each of its worktrees needs as well."""
     config = read_text(f"{directory}/config")
     per_worktree = (GIT_PER_WORKTREE,) if gitconfig.is_on(config, "worktreeconfig") else ()
-    yield from _below(root, directory, (*GIT, *per_worktree))
+    yield from _below(place.root, directory, (*GIT, *per_worktree))
+    for path in gitconfig.named(config, top, directory, place.home):
+        if gitconfig.inside(path, place.project):
+            yield place.project, Guard(path[len(place.project) + 1 :], "git's configuration names it")
+    return per_worktree
+
+
+def _module_guards(place: _Place, directory: str) -> Iterator[tuple[str, Guard]]:
     for module in _modules(f"{directory}/modules"):
-        yield from _below(root, module, GIT)
-    for worktree in _directories(f"{directory}/worktrees"):
-        yield from _below(root, worktree, (GIT_COMMONDIR._replace(hold=False), *per_worktree))
-    for path in gitconfig.named(config, project, directory, home):
-        if gitconfig.inside(path, project):
-            yield project, Guard(path[len(project) + 1 :], "git's configuration names it")
+        tree = gitconfig.values(read_text(f"{module}/config"), "worktree")
+        top = os.path.normpath(os.path.join(module, tree[-1])) if tree else module
+        yield from _own_guards(place, module, top)
+        yield from _pointer(place, f"{top}/.git")
+
+
+def _pointer(place: _Place, path: str) -> Iterator[tuple[str, Guard]]:
+    """The `.git` file of a submodule or a worktree. A missing one may be made: `git submodule update` does."""
+    path = os.path.normpath(path)
+    inside = path[len(place.project) + 1 :]
+    is_below = gitconfig.inside(path, place.project) and inside != ".git"
+    if is_below and os.path.isfile(path) and _is_straight(place.project, inside):
+        yield place.project, GIT_FILE._replace(path=inside)
+
+
+def _is_straight(project: str, path: str) -> bool:
+    """No link on the way: an earlier run may have made it, and what is behind it is no place of git's."""
+    parts = path.split("/")
+    return not any(os.path.islink(f"{project}/{'/'.join(parts[:count])}") for count in range(1, len(parts) + 1))
 
 
 def _below(root: str, directory: str, guards: Iterable[Guard]) -> Iterator[tuple[str, Guard]]:

@@ -12,7 +12,8 @@ them leaves the sandbox at the next prompt. Others hold secrets that a run must 
 A path is held by a mount on it, and its parents by mounts onto themselves: the kernel refuses to rename or
 remove a mount point (EBUSY), so a directory cannot be moved aside to put another in its place. Matches
 further down are mounts too, but their parents are not: the content is kept, while the directory around it
-may move. Links across mounts fail (EXDEV), so a hard link leads nowhere.
+may move. Not so around a repository: git looks for it by its path, and would find another one there. Links
+across mounts fail (EXDEV), so a hard link leads nowhere; so does a rename, where programs copy instead.
 
 What does not exist has no place for a mount, and the kernel has no other way to forbid a name: Landlock
 and seccomp cannot tell `.env` from `notes.txt`, and an overlay with the project as its upper layer leaves
@@ -23,7 +24,7 @@ What this cannot do. A file that the host itself replaces during the run (an edi
 `git config`) takes the mount away with the old file, and the new one is as writable as the rest: to put a
 mount on it from outside one would have to follow paths that the sandbox can change meanwhile. A second
 name that a file had before the run (a hard link) stays as it was. A repository that the sandbox makes in a
-directory of the project has hooks of its own: think before running git in there.
+directory of the project has hooks of its own: `launcher.aftermath` tells of it.
 """
 
 from __future__ import annotations
@@ -65,35 +66,71 @@ class Found(NamedTuple):
 
 # In the project. Where there are more matches than mounts to spare the first rows come first, so the pattern
 # that others' files match most is the last. Not here: .gitmodules and .gitattributes, which only name what
-# git's own configuration must allow; package.json, Makefiles and tests, which run when someone runs them.
+# git's own configuration must allow; package.json, Makefiles and tests, which run when someone runs them; nor
+# what agents only read, as rules, steering and specifications, which are content of the project like others.
+_SETTINGS = "what the agent may do, and programs it runs"
+_SERVERS = "agents start the servers it names"
+_TASKS = "editors run its tasks and the programs it names"
+_INSTRUCTIONS = "instructions to agents outside, and what they may run"
+_START_UP = "an editor set up for it runs it on entering the directory"
 PROJECT = (
     Guard(".env", "settings and secrets of the application"),
     Guard(".env.*", "settings and secrets of the application"),
     Guard("*.key", "private keys"),
     Guard(".envrc", "direnv runs it on entering the directory"),
-    Guard(".vscode/", "editors run its tasks and the programs it names"),
-    Guard(".idea/", "editors run its tasks and the programs it names"),
-    Guard(".mcp.json", "agents start the servers it names"),
+    Guard(".vscode/", _TASKS),
+    Guard(".idea/", _TASKS),
+    Guard(".mcp.json", _SERVERS),
     Guard(".claude/settings.json", "what the agent may do, and hooks it runs", inside="{}\n"),
     Guard(".claude/settings.local.json", "what the agent may do, and hooks it runs", inside="{}\n"),
     Guard(".claude/hooks/", "programs that the agent runs"),
-    Guard(".claude/agents/", "instructions to agents outside, and what they may run"),
-    Guard(".claude/commands/", "instructions to agents outside, and what they may run"),
-    Guard(".claude/skills/", "instructions to agents outside, and what they may run"),
+    Guard(".claude/agents/", _INSTRUCTIONS),
+    Guard(".claude/commands/", _INSTRUCTIONS),
+    Guard(".claude/skills/", _INSTRUCTIONS),
+    Guard(".cursor/mcp.json", _SERVERS, inside="{}\n"),
+    Guard(".cursor/hooks.json", _SETTINGS, inside="{}\n"),
+    Guard(".cursor/hooks/", "programs that the agent runs"),
+    Guard(".cursor/cli.json", _SETTINGS, inside="{}\n"),
+    Guard(".cursor/worktrees.json", "programs that the agent runs", inside="{}\n"),
+    Guard(".cursor/agents/", _INSTRUCTIONS),
+    Guard(".cursor/commands/", _INSTRUCTIONS),
+    Guard(".cursor/skills/", _INSTRUCTIONS),
+    Guard(".codex/", _SETTINGS),
+    Guard(".gemini/", _SETTINGS),
+    Guard(".opencode/", _SETTINGS),
+    Guard("opencode.json", _SETTINGS, inside="{}\n"),
+    Guard("opencode.jsonc", _SETTINGS, inside="{}\n"),
+    Guard(".kiro/settings/", _SERVERS),
+    Guard(".kiro/hooks/", "programs that the agent runs"),
+    Guard(".kiro/agents/", _INSTRUCTIONS),
+    Guard(".kiro/skills/", _INSTRUCTIONS),
+    Guard(".windsurf/hooks.json", _SETTINGS, inside="{}\n"),
+    Guard(".zed/", _TASKS),
+    Guard("*.code-workspace", _TASKS),
+    Guard(".devcontainer/", "editors run what it names on the host, before there is a container"),
+    Guard(".devcontainer.json", "editors run what it names on the host, before there is a container"),
+    Guard(".exrc", _START_UP),
+    Guard(".vimrc", _START_UP),
+    Guard(".nvimrc", _START_UP),
+    Guard(".nvim.lua", _START_UP),
     Guard(".husky/", "git runs these on commit"),
     Guard(".pre-commit-config.y*ml", "git runs what it names on commit"),
+    Guard("lefthook.*", "git runs what it names on commit"),
+    Guard(".lefthook.*", "git runs what it names on commit"),
+    Guard("lefthook-local.yml", "git runs what it names on commit", inside="{}\n"),
     Guard("*.pem", "keys and certificates"),
 )
 
 # In every git directory. `commondir` moves all of git's configuration elsewhere by merely existing; a
-# placeholder must exist too, so it says "here", which is what git assumes without it.
+# placeholder must exist too, so it says "here", which is what git assumes without it. Nor does git run with a
+# configuration that it cannot open.
 GIT_COMMONDIR = Guard("commondir", "would move git's configuration", stand_in=".\n")
 GIT = (
     Guard("hooks/", "git runs these on the host"),
     Guard("config", "names programs that git runs: fsmonitor, filters, pagers, ssh"),
     GIT_COMMONDIR,
 )
-GIT_PER_WORKTREE = Guard("config.worktree", "names programs that git runs")
+GIT_PER_WORKTREE = Guard("config.worktree", "names programs that git runs", stand_in="\n")
 GIT_FILE = Guard(".git", "says where the git directory is")
 NO_GIT = Guard(".git/", "a repository made inside would have hooks of its own; `git init` first")
 
@@ -108,9 +145,9 @@ CLAUDE = (
     Guard("local", "the agent itself, where it is installed here", hold=False),
     Guard("statusline.sh", "settings may name it, for the agent to run", hold=False),
     Guard("statusline-command.sh", "settings may name it, for the agent to run", hold=False),
-    Guard("agents/", "instructions to agents outside, and what they may run"),
-    Guard("commands/", "instructions to agents outside, and what they may run"),
-    Guard("skills/", "instructions to agents outside, and what they may run"),
+    Guard("agents/", _INSTRUCTIONS),
+    Guard("commands/", _INSTRUCTIONS),
+    Guard("skills/", _INSTRUCTIONS),
 )
 
 

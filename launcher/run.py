@@ -149,6 +149,7 @@ def _run(session: Session) -> int:
             return _attend(session, room, terminal, filters.warnings)
         finally:
             room.close()
+            _look_back(session.plan)
     finally:
         if terminal is not None:
             terminal.close()
@@ -182,6 +183,17 @@ def _attend(session: Session, room: Place, terminal: Terminal | None, warnings: 
     from launcher.serve import serve
 
     return serve(session, room, terminal, warnings)
+
+
+def _look_back(done: Plan) -> None:
+    """When no process is left inside that could still make something."""
+    from contextlib import suppress
+
+    from launcher.aftermath import report
+
+    text = "".join(f"egress: {line}\n" for line in report(done.repositories, done.project))
+    with suppress(OSError):  # nobody reads it any more
+        os.write(2, text.encode(errors="replace"))
 
 
 def _openings(options: Options) -> tuple[Opening, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from egress.record import NamedTuple
 from launcher.mounts import PlanError
@@ -94,7 +94,7 @@ def search(root: str, patterns: Patterns) -> Search:
     level, looked = [""], 0
     for _ in range(DEEPEST):
         below: list[str] = []
-        for entry, path in _entries(root, level):
+        for entry, path in entries(root, level):
             looked += 1
             guard = patterns.find(entry.name, path)
             if guard is not None and not entry.is_symlink():
@@ -119,18 +119,18 @@ def _is_socket(entry: os.DirEntry[str]) -> bool:
     return stat.S_ISSOCK(mode) and not is_placeholder(mode)
 
 
-def _entries(root: str, level: list[str]) -> Iterator[tuple[os.DirEntry[str], str]]:
+def entries(root: str, level: list[str]) -> Iterator[tuple[os.DirEntry[str], str]]:
     for directory in level:
         try:
-            with os.scandir(f"{root}/{directory}") as entries:
-                for entry in entries:
+            with os.scandir(f"{root}/{directory}") as listed:
+                for entry in listed:
                     yield entry, directory + entry.name
         except OSError:  # not ours to read, or gone
             continue
 
 
-def locate(root: str, guard: Guard) -> Found | None:
-    """What is at a guard's path now, part by part. None: nothing to hold, and nothing can come there."""
+def locate(root: str, guard: Guard, lifted: Container[str] = ()) -> Found | None:
+    """What is at a guard's path now, part by part. None: nothing to hold, and nothing can come there; or given up."""
     parts = guard.path.rstrip("/").split("/")
     for count in range(1, len(parts) + 1):
         path = "/".join(parts[:count])
@@ -139,6 +139,8 @@ def locate(root: str, guard: Guard) -> Found | None:
         if mode is None or is_placeholder(mode):
             return _absent(root, path, guard, is_dir=not is_last or guard.path.endswith("/"))
         if stat.S_ISLNK(mode):
+            if f"{root}/{path}" in lifted:
+                return None
             raise PlanError(
                 f"{path!r} in {root!r} is a symbolic link: it is to be protected, and a link can be replaced",
                 f"put what it points to in its place, or give it up with --rw {path}",

@@ -17,7 +17,6 @@ from egress.problems import PolicyError
 from egress.sessions import Door
 from egress.users import OneGuest
 from egress.vault import Vault
-from launcher.aftermath import new_repositories
 from launcher.backends.place import Place, Watching
 from launcher.doors import Doors
 from launcher.mint import config
@@ -150,10 +149,6 @@ class Serving:
             self._say("hint: see what is said above; for a script, whether the program in its first line is there")
         for path in self._room.changed():
             self._say(f"warning: {path} is protected, and was changed")
-        for path in new_repositories(self._session.plan.repositories, self._session.plan.project):
-            self._say(
-                f"warning: a repository was made in {path}: git on the host would run what its configuration names"
-            )
         if (audit.tally.blocked and not options.quiet) or options.verbose:
             where = f" --audit {options.audit}" if options.audit else ""
             self._say(f"{audit.tally} (egress audit --session {audit.session}{where})")

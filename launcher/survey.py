@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from egress.record import NamedTuple
 from launcher import gitconfig, sockets
+from launcher.aftermath import remember
 from launcher.asked import absolute, asked
 from launcher.etc import texts
 from launcher.mounts import HOMES, PROC, SCRATCH, SECRETS, Kind, PlanError, Row, is_within
-from launcher.plan import HOSTNAME, Facts, Grant, Hidden
+from launcher.plan import HOSTNAME, Facts, Grant, Hidden, Repositories
 from launcher.project import nested, other_tree, project_directory, read_text, repository
 from launcher.protect import CLAUDE, PROJECT, Found, Guard
 from launcher.request import Request
@@ -73,7 +74,9 @@ def survey(request: Request, environ: Mapping[str, str]) -> Facts:
     )
     rows = _rows(request)
     matched = search(project, Patterns(rows))
-    found = _protected(project, guards, rows, wishes.lifted, matched)
+    others = _others(project, guards, matched)
+    inner = [guard for path in others[:MOST_NESTED] for guard in nested(project, path, person.real_home)]
+    found = _protected(project, (*guards, *inner), rows, wishes.lifted, matched)
     scratch, hidden = tuple(_scratch(person.real_home)), tuple(_hidden())
     places = _places(person.real_home, scratch, writable, grants)
     program, needed = _tools(request, environ, places, project)
@@ -95,8 +98,8 @@ def survey(request: Request, environ: Mapping[str, str]) -> Facts:
         granted_sockets=wishes.sockets,
         texts=tuple(texts(request.nameserver, HOSTNAME, person.name, person.home)),
         notes=(*repo.notes, *wishes.notes, *_notes(person, program, writable)),
-        warnings=tuple(_warnings(matched)),
-        repositories=matched.repositories,
+        warnings=tuple(_warnings(matched, others)),
+        repositories=_repositories(project, found, matched),
     )
 
 
@@ -230,25 +233,30 @@ def _protected(
 ) -> tuple[Found, ...]:
     exact = [(project, row) for row in rows if not is_pattern(row.path)]
     wanted = [(root, guard) for root, guard in (*guards, *exact) if f"{root}/{guard.path.rstrip('/')}" not in lifted]
-    found = [locate(root, guard) for root, guard in wanted]
-    for path in matched.repositories[:MOST_NESTED]:
-        found += [_loosened(locate(root, guard), path.count("/")) for root, guard in nested(project, path)]
+    found = [locate(root, guard, lifted) for root, guard in wanted]
     order = {row.path: place for place, row in enumerate(rows)}
     first = sorted(matched.found, key=lambda it: order[it.guard.path])[:MOST_MATCHES]
     return (*(it for it in found if it is not None), *first)
 
 
-def _loosened(found: Found | None, parents: int) -> Found | None:
-    return found and found._replace(loose=parents)
+def _others(project: str, guards: Guards, matched: Search) -> list[str]:
+    """Repositories further down that the project's own does not know of."""
+    known = {guard.path for root, guard in guards if root == project}
+    return [path for path in matched.repositories if path not in known]
 
 
-def _warnings(matched: Search) -> Iterator[str]:
+def _repositories(project: str, found: Iterable[Found], matched: Search) -> Repositories:
+    held = (it.path for it in found if it.root == project and it.path.endswith("/.git") and not it.missing)
+    return remember(project, dict.fromkeys((*matched.repositories, *held)), matched.complete)
+
+
+def _warnings(matched: Search, others: list[str]) -> Iterator[str]:
     """An earlier run may have made so many files that others are not looked after: never without a word."""
     if not matched.complete:
         yield "the project is large: files deep in it that match a protected name may be writable"
     if (more := len(matched.found) - MOST_MATCHES) > 0:
         yield f"{more} more files match a protected name, and are writable"
-    if (more := len(matched.repositories) - MOST_NESTED) > 0:
+    if (more := len(others) - MOST_NESTED) > 0:
         yield f"{more} more repositories lie in the project, and their hooks are writable"
     if (more := len(matched.sockets) - MOST_SOCKETS) > 0:
         yield f"{more} more sockets lie in the project, and can be connected to"

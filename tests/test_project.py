@@ -179,12 +179,81 @@ def test_a_git_file_that_says_nothing_useful_is_only_kept(tmp_path: Path, text: 
     assert "no git directory" in found.notes[0]
 
 
+def further_down(repo: Path, *paths: str) -> list[str]:
+    return [guard.path for path in paths for _, guard in nested(str(repo), path, "/home/me")]
+
+
 def test_repositories_further_down_are_guarded_too(repo: Path) -> None:
     git(repo, "init", "-q", "vendor/x")
     (repo / "sub").mkdir()
     (repo / "sub/.git").write_text("gitdir: ../.git/modules/sub")
-    found = [guard.path for path in ("vendor/x/.git", "sub/.git", "none/.git") for _, guard in nested(str(repo), path)]
-    assert found == ["vendor/x/.git/hooks/", "vendor/x/.git/config", "vendor/x/.git/commondir", "sub/.git"]
+    assert further_down(repo, "vendor/x/.git", "sub/.git", "none/.git") == [
+        "vendor/x/.git/hooks/",
+        "vendor/x/.git/config",
+        "vendor/x/.git/commondir",
+        "sub/.git",
+    ]
+
+
+def test_so_is_what_their_configuration_names_and_what_belongs_to_them(repo: Path) -> None:
+    git(repo, "init", "-q", "x")
+    git(repo / "x", "submodule", "add", "-q", str(repo), "inner")
+    git(repo / "x", "config", "core.hooksPath", "tools")
+    git(repo / "x", "config", "extensions.worktreeConfig", "yes")
+    found = further_down(repo, "x/.git")
+    assert {"x/tools/", "x/.git/config.worktree", "x/.git/modules/inner/config", "x/inner/.git"} <= set(found)
+
+
+def test_a_git_directory_apart_from_its_tree_is_guarded_where_it_lies(repo: Path) -> None:
+    (repo / "store").mkdir()
+    git(repo, "init", "-q", "--separate-git-dir", str(repo / "store/x"), str(repo / "x"))
+    assert further_down(repo, "x/.git") == ["x/.git", "store/x/hooks/", "store/x/config", "store/x/commondir"]
+    (repo / "x/.git").write_text("gitdir: /etc\n")
+    assert further_down(repo, "x/.git") == ["x/.git"]
+
+
+def test_what_says_where_a_submodule_is_is_guarded_in_the_submodule(repo: Path) -> None:
+    for path in ("libs/a", "node_modules/deep/b"):
+        git(repo, "submodule", "add", "-q", str(repo), path)
+    assert {"repo: libs/a/.git", "repo: node_modules/deep/b/.git"} <= set(guards(repo))
+
+
+def test_a_submodule_that_is_not_there_may_be_fetched(repo: Path) -> None:
+    git(repo, "submodule", "add", "-q", str(repo), "libs/a")
+    (repo / "libs/a/.git").unlink()
+    assert "repo: libs/a/.git" not in guards(repo)
+
+
+def test_a_submodule_behind_a_link_or_outside_of_the_project_is_not_gone_after(repo: Path) -> None:
+    git(repo, "submodule", "add", "-q", str(repo), "libs/a")
+    (repo / "libs").rename(repo.parent / "libs")
+    (repo / "libs").symlink_to("../libs")
+    assert "repo: libs/a/.git" not in guards(repo)
+    git(repo, "config", "--file", ".git/modules/libs/a/config", "core.worktree", str(repo.parent / "libs/a"))
+    assert not [guard for guard in guards(repo) if guard.endswith("a/.git")]
+
+
+def test_settings_and_hooks_of_a_submodule_are_guarded_where_git_reads_them(repo: Path) -> None:
+    git(repo, "submodule", "add", "-q", str(repo), "sub")
+    git(repo / "sub", "config", "extensions.worktreeConfig", "yes")
+    git(repo / "sub", "config", "core.hooksPath", "tools")
+    assert {"repo: .git/modules/sub/config.worktree", "repo: sub/tools/"} <= set(guards(repo))
+
+
+def test_a_worktree_in_the_project_is_guarded_where_it_lies(repo: Path) -> None:
+    git(repo, "worktree", "add", "-q", str(repo / "trees/one"))
+    git(repo, "worktree", "add", "-q", str(repo.parent / "beside"))
+    assert [guard for guard in guards(repo) if guard.endswith((" .git", "/.git"))] == ["repo: trees/one/.git"]
+
+
+def test_submodules_of_a_linked_worktree_are_guarded_where_git_keeps_them(repo: Path) -> None:
+    git(repo, "submodule", "add", "-q", str(repo), "sub")
+    git(repo, "commit", "-q", "-m", "two")
+    linked = repo.parent / "linked"
+    git(repo, "worktree", "add", "-q", str(linked))
+    git(linked, "submodule", "update", "-q", "--init")
+    wanted = {".git: worktrees/linked/modules/sub/config", ".git: worktrees/linked/modules/sub/hooks/"}
+    assert wanted | {"linked: sub/.git"} <= set(guards(linked))
 
 
 def test_another_writable_tree_is_guarded_if_it_is_a_repository(repo: Path) -> None:

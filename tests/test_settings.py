@@ -101,7 +101,9 @@ def test_the_values_are_the_persona_s(run: Run) -> None:
     assert files["denyRead"][-2:] == ["secrets", "/srv/x"]
     assert {"~/.ssh", "~/.aws", "~/.gnupg"} <= {*files["denyRead"]}
     assert "~/.config/gh" not in files["denyRead"]  # which the persona may read
-    assert {".env", "*.pem", ".claude/settings.json", ".git/hooks", "Makefile"} <= {*files["denyWrite"]}
+    assert {".env", "*.pem", ".claude/settings.json", ".cursor/mcp.json", ".git/hooks", "Makefile"} <= {
+        *files["denyWrite"]
+    }
 
 
 def test_its_own_tools_are_told_of_the_same_files(run: Run) -> None:

@@ -93,6 +93,19 @@ def test_so_it_is_in_the_project(home: Path, name: str) -> None:
     assert kind(made(home), home / "project/.claude/notes") is Kind.WRITE
 
 
+@pytest.mark.parametrize(
+    ("kept", "free"),
+    [(".cursor/mcp.json", ".cursor/rules/x.mdc"), (".kiro/settings/mcp.json", ".kiro/specs/x.md")],
+)
+def test_what_agents_run_is_protected_and_what_they_only_read_is_not(home: Path, kept: str, free: str) -> None:
+    for name in (kept, free):
+        (home / "project" / name).parent.mkdir(parents=True)
+        (home / "project" / name).write_text("x")
+    found = made(home)
+    assert kind(found, home / "project" / kept) is Kind.READ
+    assert kind(found, home / "project" / free) is Kind.WRITE
+
+
 def test_a_file_that_is_a_link_is_seen_where_it_leads_and_where_it_is(home: Path) -> None:
     (home / "dotfiles").mkdir()
     (home / ".gitconfig").rename(home / "dotfiles/gitconfig")
@@ -185,6 +198,18 @@ def test_what_is_asked_to_be_writable_is_not_protected(home: Path) -> None:
     assert covering(found.mounts, f"{home}/project/.env").path == f"{home}/project"
     assert kind(found, home / "project/.envrc") is Kind.CLOSED
     assert covering(found.mounts, f"{home}/.claude/settings.json").path == f"{home}/.claude"
+
+
+@pytest.mark.parametrize("name", [".claude", ".claude/settings.json"])
+def test_a_link_that_cannot_be_protected_can_be_given_up(home: Path, name: str) -> None:
+    link = home / "project" / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to("elsewhere")
+    with pytest.raises(PlanError, match="is a symbolic link") as refusal:
+        made(home)
+    assert refusal.value.hint.endswith(f"--rw {name}")
+    found = made(home, directory=str(home / "project"), write=(name,))
+    assert covering(found.mounts, str(link)).kind is Kind.WRITE
 
 
 def test_a_grant_may_be_writable_in_what_is_readable_in_what_is_writable(home: Path) -> None:
@@ -304,7 +329,7 @@ def test_a_project_too_large_to_be_searched_is_warned_of(home: Path, monkeypatch
 def test_repositories_beyond_those_looked_after_are_warned_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b"):
         subprocess.run(["git", "init", "-q", str(home / "project" / name)], check=True)
-    assert sorted(made(home).repositories) == ["a/.git", "b/.git"]
+    assert sorted(known.path for known in made(home).repositories.known) == ["a/.git", "b/.git"]
     monkeypatch.setattr(survey, "MOST_NESTED", 1)
     assert made(home).warnings == ("1 more repositories lie in the project, and their hooks are writable",)
 
@@ -346,13 +371,32 @@ def test_a_placeholder_of_another_run_counts_as_missing(home: Path) -> None:
     assert ".env" in [place.path for place in found.placeholders]
 
 
-def test_hooks_of_repositories_further_down_are_protected_and_their_directories_may_move(home: Path) -> None:
+def test_hooks_of_repositories_further_down_are_protected_and_their_directories_stay(home: Path) -> None:
     subprocess.run(["git", "init", "-q", str(home / "project/vendor/x")], check=True)
     found = made(home)
     assert kind(found, home / "project/vendor/x/.git/hooks/pre-commit") is Kind.READ
+    assert kind(found, home / "project/vendor/x/file") is Kind.WRITE
     paths = [mount.path for mount in found.mounts]
-    assert str(home / "project/vendor/x/.git") in paths
-    assert str(home / "project/vendor") not in paths
+    assert {str(home / "project" / name) for name in ("vendor", "vendor/x", "vendor/x/.git")} <= set(paths)
+
+
+def test_a_submodule_stays_where_it_is_however_deep_that_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, path = home / "project", "node_modules/deep/sub"
+    as_me = ["git", "-c", "user.name=n", "-c", "user.email=e", "-c", "protocol.file.allow=always", "-C"]
+    subprocess.run(["git", "init", "-q", str(home / "other")], check=True)
+    subprocess.run([*as_me, str(home / "other"), "commit", "-q", "--allow-empty", "-m", "one"], check=True)
+    subprocess.run([*as_me, str(project), "submodule", "add", "-q", str(home / "other"), path], check=True)
+    monkeypatch.setattr(survey, "MOST_NESTED", 0)
+    found = made(home)
+    assert found.warnings == ()
+    assert kind(found, project / path / ".git") is Kind.READ
+    pinned = {mount.path for mount in found.mounts if mount.why == "stays where it is"}
+    assert {str(project / name) for name in ("node_modules", "node_modules/deep", path)} <= pinned
+    [known] = found.repositories.known
+    status = (project / path / ".git").lstat()
+    assert known == (f"{path}/.git", status.st_dev, status.st_ino)
+    given_up = made(home, write=(str(project / path / ".git"),))
+    assert not {mount.path for mount in given_up.mounts} & {str(project / "node_modules"), str(project / path)}
 
 
 def test_a_bound_socket_in_a_visible_place_is_closed(home: Path) -> None:

@@ -103,6 +103,13 @@ GATE = [
     Probe("move the policy's directory", "os.rename(f'{P}/policy', f'{P}/policy2')", "EBUSY"),
 ]
 
+RUN = [
+    *(".cursor/mcp.json", ".codex/config.toml", ".gemini/settings.json", ".opencode/plugins/x.ts", "opencode.json"),
+    *("opencode.jsonc", ".kiro/settings/mcp.json", ".kiro/hooks/x", ".windsurf/hooks.json", "lefthook-local.yml"),
+    *(".devcontainer/devcontainer.json", ".devcontainer.json", ".zed/tasks.json"),
+    *(".exrc", ".vimrc", ".nvimrc", ".nvim.lua"),
+]
+
 PROTECTED = [
     Probe("write .env", "open(f'{P}/.env', 'a').write('x')", "EROFS"),
     Probe("truncate .env", "os.truncate(f'{P}/.env', 0)", "EROFS"),
@@ -139,6 +146,11 @@ PROTECTED = [
         "EBUSY",
         control="",
     ),
+    Probe(
+        "create what an agent or an editor would run", "seen = [path for path in RUN if can_make(f'{P}/{path}')]", "[]"
+    ),
+    Probe("write a workspace of an editor", "open(f'{P}/x.code-workspace', 'a')", "EROFS"),
+    Probe("write what git runs on commit", "open(f'{P}/lefthook.yml', 'a')", "EROFS"),
     Probe("create settings of the agent", "open(f'{P}/.claude/settings.local.json', 'w')", "EROFS"),
     Probe("move the directory of the agent's settings", "os.rename(f'{P}/.claude', f'{P}/c')", "EBUSY", control=""),
     Probe("write settings of the user's agent", "open(f'{H}/.claude/settings.json', 'a')", "EROFS"),
@@ -284,6 +296,14 @@ def call(name, *args):
 def exchange(a, b):
     call('renameat2', -100, a.encode(), -100, b.encode(), 2)
 
+def can_make(path):
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        open(path, 'w').close()
+    except OSError:
+        return False
+    return True
+
 def connect(path):
     with socket.socket(socket.AF_UNIX) as s:
         s.connect(path)
@@ -414,6 +434,8 @@ def make_project(path: Path, outside: Path) -> None:
         (path / name).mkdir(parents=True)
     for name in (".env", "sub/.env", "sub/server.pem", "sub/a.key", "free", "private/plans", "audit.jsonl"):
         (path / name).write_text("before")
+    for name in ("x.code-workspace", "lefthook.yml"):
+        (path / name).write_text("{}")
     (path / "policy/rules.yaml").write_text("version: 1")
     (path / "link-out").symlink_to(outside / "note")
     (path / "link-in").symlink_to(".env")
@@ -502,6 +524,7 @@ def outcomes(person: Person) -> Iterator[dict[str, dict[str, str]]]:
         "SECRET": person.environ["TOKEN"],
         "HOST_PID": neighbour.pid,
         "SHM": key,
+        "RUN": RUN,
         "SHOWN": [".claude", ".claude.json", ".gitconfig", ".config", ".local", ".cache", "project"],
         "CONFIG": (project / ".git/config").read_text(),
     }
