@@ -72,10 +72,14 @@ def test_each_session_has_its_own(started: Mint) -> None:
         os.close(read_end)
 
 
-def test_one_that_was_killed_is_told_and_its_files_are_at_their_end(started: Mint) -> None:
-    os.kill(started.pid, signal.SIGKILL)
+def test_one_that_was_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mint, "_make", lambda *_: signal.pause())
+    made = mint.start(NAMES, (), trust.given())
+    os.kill(made.pid, signal.SIGKILL)
     with pytest.raises(PlanError, match="could not be made"):
-        config(started)
+        config(made)
+    for descriptor in made.given.values():
+        os.close(descriptor)
 
 
 def test_one_that_cannot_make_it_ends_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
